@@ -1,24 +1,32 @@
 //! Starts and stops the threads of an agent.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::mpsc::sync_channel;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use crate::builder::{AgentBuilder, StartError};
 use crate::control::Control;
 use crate::local::Recorder;
-use crate::sampler::{OverheadCounters, Sampler, SamplerOptions};
+use crate::sampler::{self, OverheadCounters, Sampler, SamplerOptions};
 use crate::spawn::spawn;
 use crate::symbolizer::{Sink, Symbolizer};
 use crate::sys::process::lower_priority;
+use crate::sys::{address_space, descriptors};
 use crate::tables::Tables;
-use crate::{Overhead, Recording, SamplerMode, fork, wanted};
+use crate::{Overhead, Recording, SamplerMode, fork, log, wanted};
 
 /// Most cycles queued from the sampler to the symbolizer: the seconds that a symbolizer of low
 /// priority may need for a program's first frames on a busy machine. When the queue is full the
 /// sampler continues in the same cycle: it gets longer, and nothing is lost.
 const CYCLES_QUEUED_MAX: usize = 8;
+
+/// Longest time to finish.
+const FINISH_MAX: Duration = Duration::from_secs(3_600);
+
+/// Part of the time to finish that is reserved for the ends of the threads.
+const JOIN_RESERVE: Duration = Duration::from_millis(100);
 
 /// The process whose agent runs, or 0. A forked child inherits this value but none of the threads,
 /// so it compares it with its own id.
@@ -50,15 +58,15 @@ impl Agent {
     }
 
     pub(crate) fn start(builder: AgentBuilder) -> Result<Agent, StartError> {
+        let builder = builder.with_environment()?;
         let worker = builder.check()?;
-        let options = builder.sampler_options();
-        let running = Running::claim()?;
-        let tables = Arc::new(Mutex::new(Tables::new()));
-        let control = Arc::new(Control::new(options.settings()));
-        let shipping =
-            crate::shipping::Shipping::start(builder, worker, control.clone(), tables.clone())?;
-        let sink = Box::new(shipping.sink());
-        let threads = Threads::start(running, control, options, tables, sink)?;
+        let launch = Launch::new(&builder)?;
+        let control = launch.control.clone();
+        let tables = launch.tables.clone();
+        let (shipping, threads) =
+            crate::shipping::Shipping::prepare(builder, worker, control, tables)?;
+        let ship = threads.thread;
+        let threads = launch.start(Box::new(threads.queue), Some(Box::new(|| ship.run())))?;
         Ok(Agent { threads, shipping })
     }
 
@@ -71,7 +79,8 @@ impl Agent {
     /// Returns what the agent has cost so far.
     #[must_use]
     pub fn overhead(&self) -> Overhead {
-        self.threads.overhead.report()
+        let shipper_wakeups = self.shipping.wakeups();
+        Overhead { shipper_wakeups, ..self.threads.overhead.report() }
     }
 
     /// Returns how much of this process the sampler can see.
@@ -80,9 +89,19 @@ impl Agent {
         self.threads.control.mode()
     }
 
-    /// Stops sampling, flushes for at most the flush timeout, and returns the final report.
+    /// Stops sampling, flushes for at most the flush timeout, and returns the final report. What the
+    /// collector has not acknowledged by then is `unacked_ns` in it.
     pub fn finish(mut self) -> crate::ShipReport {
-        self.threads.stop();
+        self.end()
+    }
+
+    fn end(&mut self) -> crate::ShipReport {
+        let limit = self.shipping.flush_timeout().min(FINISH_MAX);
+        let until = Instant::now() + limit;
+        if self.threads.are_here() {
+            self.shipping.request_finish(until - JOIN_RESERVE.min(limit / 4));
+            self.threads.stop(Some(until));
+        }
         self.shipping.finish()
     }
 }
@@ -90,8 +109,7 @@ impl Agent {
 #[cfg(feature = "ship")]
 impl Drop for Agent {
     fn drop(&mut self) {
-        self.threads.stop();
-        self.shipping.finish();
+        self.end();
     }
 }
 
@@ -101,19 +119,16 @@ impl Drop for Agent {
 pub struct LocalAgent {
     threads: Threads,
     recorder: Recorder,
+    flush_timeout: Duration,
 }
 
 impl LocalAgent {
     pub(crate) fn start(builder: &AgentBuilder) -> Result<LocalAgent, StartError> {
         builder.check()?;
-        let options = builder.sampler_options();
-        let running = Running::claim()?;
-        let tables = Arc::new(Mutex::new(Tables::new()));
-        let recorder = Recorder::new(tables.clone(), builder.phases);
-        let control = Arc::new(Control::new(options.settings()));
-        let sink = Box::new(recorder.clone());
-        let threads = Threads::start(running, control, options, tables, sink)?;
-        Ok(LocalAgent { threads, recorder })
+        let launch = Launch::new(builder)?;
+        let recorder = Recorder::new(launch.tables.clone(), builder.phases);
+        let threads = launch.start(Box::new(recorder.clone()), None)?;
+        Ok(LocalAgent { threads, recorder, flush_timeout: builder.flush_timeout })
     }
 
     /// Returns everything recorded up to the last whole second.
@@ -137,12 +152,20 @@ impl LocalAgent {
     /// Stops sampling and returns everything that was recorded.
     #[must_use]
     pub fn finish(mut self) -> Recording {
-        self.threads.stop();
+        // Without a limit, because the recording is what the caller waits for.
+        self.threads.stop(None);
         self.recorder.recording()
     }
 }
 
-/// Proof that this is the only agent of the process, until it is dropped.
+impl Drop for LocalAgent {
+    fn drop(&mut self) {
+        self.threads.stop(Some(Instant::now() + self.flush_timeout.min(FINISH_MAX)));
+    }
+}
+
+/// Proof that this is the only agent of the process. Its threads hold it too, because one that is
+/// left behind still reads what guards have written.
 #[derive(Debug)]
 struct Running {
     process: u32,
@@ -154,8 +177,6 @@ impl Running {
         if RUNNING_IN.swap(process, Ordering::AcqRel) == process {
             return Err(StartError::AlreadyRunning);
         }
-        fork::watch();
-        wanted::set_agent(true);
         Ok(Running { process })
     }
 }
@@ -170,76 +191,200 @@ impl Drop for Running {
     }
 }
 
-/// The threads of the sampler and the symbolizer.
+/// Held by each thread until its end. The fields are dropped in this order, because another agent
+/// may start as soon as the ends of all threads are known.
+#[derive(Clone, Debug)]
+struct Alive {
+    _running: Arc<Running>,
+    /// Nothing is sent.
+    _ended: Sender<()>,
+}
+
+type Body = Box<dyn FnOnce() + Send>;
+
+/// Everything that the threads of one agent share, before they are started.
+struct Launch {
+    running: Arc<Running>,
+    options: SamplerOptions,
+    control: Arc<Control>,
+    tables: Arc<Mutex<Tables>>,
+}
+
+/// The work of the first thread, which starts the others.
+struct FirstThread {
+    alive: Alive,
+    options: SamplerOptions,
+    control: Arc<Control>,
+    overhead: Arc<OverheadCounters>,
+    stop: Arc<AtomicBool>,
+    symbolizer: Symbolizer,
+    sink: Box<dyn Sink>,
+    ship: Option<Body>,
+}
+
+impl Launch {
+    fn new(builder: &AgentBuilder) -> Result<Launch, StartError> {
+        let options = builder.sampler_options();
+        let running = Arc::new(Running::claim()?);
+        address_space::check()?;
+        fork::watch();
+        Ok(Launch {
+            running,
+            options,
+            control: Arc::new(Control::new(options.settings())),
+            tables: Arc::new(Mutex::new(Tables::new())),
+        })
+    }
+
+    /// Starts the threads. If one of them cannot start, none is left.
+    fn start(self, sink: Box<dyn Sink>, ship: Option<Body>) -> Result<Threads, StartError> {
+        let Launch { running, options, control, tables } = self;
+        let overhead: Arc<OverheadCounters> = Arc::default();
+        let stop = Arc::new(AtomicBool::new(false));
+        let (sender, ended) = channel();
+        let mut threads = Threads {
+            stop: stop.clone(),
+            control: control.clone(),
+            handles: Vec::new(),
+            log: None,
+            ended,
+            running: Some(running.clone()),
+            process: std::process::id(),
+            overhead: overhead.clone(),
+        };
+        // Dropped before `threads`, which waits for it, if a thread cannot start.
+        let alive = Alive { _running: running, _ended: sender };
+        let lines = log::open();
+        threads.log = Some(spawn("log", move || log::write(&lines))?);
+        let symbolizer = Symbolizer::new(options, tables, overhead.clone(), control.clone());
+        let first = FirstThread { alive, options, control, overhead, stop, symbolizer, sink, ship };
+        let (started, is_started) = sync_channel(1);
+        threads.handles.push(spawn("tick", move || first.run(&started))?);
+        // Fails if it has panicked, which is in the log.
+        let others = is_started.recv().map_err(|_| StartError::Panicked)??;
+        threads.handles.extend(others);
+        wanted::set_agent(true);
+        Ok(threads)
+    }
+}
+
+impl FirstThread {
+    /// Leaves the program's descriptor table, starts the threads that inherit the new one, and
+    /// samples.
+    fn run(self, started: &SyncSender<Result<Vec<JoinHandle<()>>, StartError>>) {
+        let FirstThread { alive, options, control, overhead, stop, symbolizer, mut sink, ship } =
+            self;
+        let _alive = alive.clone();
+        if let Err(error) = descriptors::leave_table_of_program() {
+            log::emit(move || {
+                tracing::info!(
+                    "the agent's descriptors are in the program's table: close_range and unshare \
+                     are refused: {}",
+                    error.desc()
+                );
+            });
+        }
+        // Before the others, so that they know the mode, and so that the collector hears of this
+        // agent only once it samples.
+        let sampler = Sampler::new(options, control, overhead);
+        let (cycles, sealed) = sync_channel(CYCLES_QUEUED_MAX);
+        let symbolizer_alive = alive.clone();
+        let symbolize = move || {
+            let _alive = symbolizer_alive;
+            lower_priority();
+            sampler::allow_own_signal();
+            symbolizer.run(&sealed, &mut *sink);
+        };
+        let ship_body = |ship: Body| {
+            move || {
+                let _alive = alive;
+                sampler::allow_own_signal();
+                ship();
+            }
+        };
+        let mut others = Vec::new();
+        let start_others = || {
+            others.push(spawn("syms", symbolize)?);
+            if let Some(ship) = ship {
+                others.push(spawn("ship", ship_body(ship))?);
+            }
+            Ok(())
+        };
+        let result: Result<(), StartError> = start_others();
+        let is_ok = result.is_ok();
+        // Fails only if nobody waits any more, which changes nothing.
+        let _ = started.send(result.map(|()| others));
+        if is_ok {
+            sampler.run(&stop, &cycles);
+        }
+    }
+}
+
+/// The threads of an agent.
 #[derive(Debug)]
 struct Threads {
     stop: Arc<AtomicBool>,
     control: Arc<Control>,
-    sampler: Option<JoinHandle<()>>,
-    symbolizer: Option<JoinHandle<()>>,
-    running: Option<Running>,
+    handles: Vec<JoinHandle<()>>,
+    log: Option<JoinHandle<()>>,
+    /// Disconnected when all of `handles` have ended.
+    ended: Receiver<()>,
+    running: Option<Arc<Running>>,
     process: u32,
     overhead: Arc<OverheadCounters>,
 }
 
 impl Threads {
-    fn start(
-        running: Running,
-        control: Arc<Control>,
-        options: SamplerOptions,
-        tables: Arc<Mutex<Tables>>,
-        mut sink: Box<dyn Sink>,
-    ) -> Result<Threads, StartError> {
-        let (sender, receiver) = sync_channel(CYCLES_QUEUED_MAX);
-        let stop = Arc::new(AtomicBool::new(false));
-        // Made first, so that dropping it stops the first thread if the second cannot start.
-        let mut threads = Threads {
-            stop: stop.clone(),
-            control: control.clone(),
-            sampler: None,
-            symbolizer: None,
-            running: Some(running),
-            process: std::process::id(),
-            overhead: Arc::default(),
-        };
-        let overhead = threads.overhead.clone();
-        let symbolizer = Symbolizer::new(options, tables, overhead.clone(), control.clone());
-        let symbolize = move || {
-            lower_priority();
-            symbolizer.run(&receiver, &mut *sink);
-        };
-        threads.symbolizer = Some(spawn("syms", symbolize)?);
-        let (started, is_started) = sync_channel(1);
-        let sample = move || {
-            let sampler = Sampler::new(options, control, overhead);
-            // Fails only if nobody waits any more, which changes nothing.
-            let _ = started.send(());
-            sampler.run(&stop, &sender);
-        };
-        threads.sampler = Some(spawn("tick", sample)?);
-        // The sampler knows its mode now. If it has panicked instead, that is in the log.
-        let _ = is_started.recv();
-        Ok(threads)
+    /// Whether the threads exist: in a forked child they do not.
+    fn are_here(&self) -> bool {
+        self.process == std::process::id()
     }
 
-    /// Ends the sampler, which closes the channel of the symbolizer and so ends it too.
-    fn stop(&mut self) {
+    /// Ends the sampler, which closes the channel of the symbolizer and so ends it too. Threads that
+    /// have not ended at `until` are left behind, and end by themselves.
+    fn stop(&mut self, until: Option<Instant>) {
+        if !self.are_here() || self.running.is_none() {
+            return;
+        }
         self.stop.store(true, Ordering::Release);
-        self.control.wake();
         // First, so that the symbolizer still reads the last rows of the guards.
-        drop(self.running.take());
-        for thread in [self.sampler.take(), self.symbolizer.take()].into_iter().flatten() {
-            // In a forked child the thread does not exist, and joining it could wait forever.
-            if self.process == std::process::id() {
+        wanted::set_agent(false);
+        self.control.wake();
+        let left = |until: Instant| until.saturating_duration_since(Instant::now());
+        let end = match until {
+            Some(until) => self.ended.recv_timeout(left(until)),
+            None => self.ended.recv().map_err(RecvTimeoutError::from),
+        };
+        log::close();
+        let handles = std::mem::take(&mut self.handles);
+        if end == Err(RecvTimeoutError::Disconnected) {
+            for thread in handles {
                 // A panic was logged where it happened.
                 let _ = thread.join();
             }
+        }
+        self.end_log(until.map_or(JOIN_RESERVE, left));
+        self.running = None;
+    }
+
+    /// Waits until the last lines are written, unless the program's subscriber hangs.
+    fn end_log(&mut self, limit: Duration) {
+        let Some(log) = self.log.take() else {
+            return;
+        };
+        let until = Instant::now() + limit;
+        while !log.is_finished() && Instant::now() < until {
+            std::thread::park_timeout(Duration::from_millis(1));
+        }
+        if log.is_finished() {
+            let _ = log.join();
         }
     }
 }
 
 impl Drop for Threads {
+    /// Ends the threads of a start that failed.
     fn drop(&mut self) {
-        self.stop();
+        self.stop(Some(Instant::now() + JOIN_RESERVE));
     }
 }

@@ -1,12 +1,14 @@
 //! Settings of an agent.
 
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use profiler_core::limits::{INTERVAL_MAX, INTERVAL_MIN, LABELS_MAX, NAME_BYTES_MAX};
+use profiler_core::limits::{INTERVAL_MAX, INTERVAL_MIN, LABELS_MAX, WORKER_BYTES_MAX};
 
 use crate::LocalAgent;
+use crate::naming::{SYMBOLS_VARIABLE, Symbols};
 use crate::sys::process;
 
 const INTERVAL_DEFAULT: Duration = Duration::from_millis(10);
@@ -19,11 +21,15 @@ const RESOURCE_INTERVAL_MAX: Duration = Duration::from_secs(3_600);
 const TASK_ROWS_PER_SECOND_DEFAULT: u32 = 20_000;
 const FLUSH_TIMEOUT_DEFAULT: Duration = Duration::from_secs(3);
 
+/// Adds labels to those of the program.
+const LABELS_VARIABLE: &str = "EMBERLINE_LABELS";
+
 /// Settings of an [`Agent`](crate::Agent); start from [`Agent::builder`](crate::Agent::builder).
 #[derive(Clone, Debug)]
 #[must_use = "an agent starts with `start`"]
 pub struct AgentBuilder {
     pub(crate) collector: Option<String>,
+    pub(crate) token_file: Option<PathBuf>,
     pub(crate) worker: Option<String>,
     pub(crate) labels: Vec<(String, String)>,
     pub(crate) interval: Duration,
@@ -32,12 +38,14 @@ pub struct AgentBuilder {
     pub(crate) resource_interval: Option<Duration>,
     pub(crate) task_rows_per_second: u32,
     pub(crate) phases: bool,
+    pub(crate) symbols: Option<Symbols>,
 }
 
 impl Default for AgentBuilder {
     fn default() -> Self {
         AgentBuilder {
             collector: None,
+            token_file: None,
             worker: None,
             labels: Vec::new(),
             interval: INTERVAL_DEFAULT,
@@ -46,6 +54,7 @@ impl Default for AgentBuilder {
             resource_interval: Some(RESOURCE_INTERVAL_DEFAULT),
             task_rows_per_second: TASK_ROWS_PER_SECOND_DEFAULT,
             phases: false,
+            symbols: None,
         }
     }
 }
@@ -58,6 +67,16 @@ impl AgentBuilder {
         self
     }
 
+    /// Sets the file with the token for the collector. It is read for each attempt to connect, so that a
+    /// new token needs no restart. The default is the file named by the environment variable
+    /// `EMBERLINE_TOKEN_FILE`, or else the token in `EMBERLINE_TOKEN`.
+    ///
+    /// If the collector rejects the token, the agent says so once and keeps trying.
+    pub fn token_file(mut self, file: impl Into<PathBuf>) -> Self {
+        self.token_file = Some(file.into());
+        self
+    }
+
     /// Sets the worker's id, by which profiles are selected. Only one process should have an id at a
     /// time. The default is `HOST:PID`.
     pub fn worker(mut self, id: impl Into<String>) -> Self {
@@ -65,7 +84,9 @@ impl AgentBuilder {
         self
     }
 
-    /// Adds a label that is shown with the worker, for example `role` and `reader`.
+    /// Adds a label that is shown with the worker, for example `role` and `reader`. The environment variable
+    /// `EMBERLINE_LABELS` (`KEY=VALUE,KEY=VALUE`) adds further ones, such as the node on which a container
+    /// runs; keys that the program sets keep the program's values.
     pub fn label(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.labels.push((key.into(), value.into()));
         self
@@ -112,8 +133,24 @@ impl AgentBuilder {
         self
     }
 
-    /// Limits how long the agent flushes when it ends. The default is 3 s. A collector that was
-    /// never reached is tried three more times, which takes about 300 ms.
+    /// Sets who names functions. The default is the environment variable `EMBERLINE_SYMBOLS` (`agent`,
+    /// `collector` or `auto`), or else [`Symbols::Agent`]. Local recordings always have names.
+    ///
+    /// ```no_run
+    /// # use emberline_agent::{Agent, StartError, Symbols};
+    /// # fn main() -> Result<(), StartError> {
+    /// let _agent = Agent::builder().symbols(Symbols::Collector).start()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn symbols(mut self, symbols: Symbols) -> Self {
+        self.symbols = Some(symbols);
+        self
+    }
+
+    /// Limits how long the end of the agent takes, with all its threads. The default is 3 s. A
+    /// collector that was never reached is tried three more times, which takes about 300 ms. Only
+    /// [`LocalAgent::finish`] has no limit, because its result must be complete.
     pub fn flush_timeout(mut self, timeout: Duration) -> Self {
         self.flush_timeout = timeout;
         self
@@ -178,10 +215,39 @@ impl AgentBuilder {
         LocalAgent::start(&self)
     }
 
+    /// Completes what the environment says and the program does not.
+    #[cfg(feature = "ship")]
+    pub(crate) fn with_environment(mut self) -> Result<Self, StartError> {
+        if self.symbols.is_none() {
+            let symbols = Symbols::from_environment();
+            self.symbols = Some(symbols.map_err(|value| StartError::Symbols { value })?);
+        }
+        if let Some(labels) = std::env::var_os(LABELS_VARIABLE) {
+            self.add_labels(&labels.to_string_lossy())?;
+        }
+        Ok(self)
+    }
+
+    /// Adds labels in the form of the variable.
+    #[cfg(any(feature = "ship", test))]
+    fn add_labels(&mut self, text: &str) -> Result<(), StartError> {
+        for entry in text.split(',').filter(|entry| !entry.trim().is_empty()) {
+            let label = entry.split_once('=').filter(|(key, _)| !key.trim().is_empty());
+            let Some((key, value)) = label else {
+                return Err(StartError::LabelsVariable { entry: entry.to_owned() });
+            };
+            let key = key.trim();
+            if !self.labels.iter().any(|(known, _)| known == key) {
+                self.labels.push((key.to_owned(), value.trim().to_owned()));
+            }
+        }
+        Ok(())
+    }
+
     /// Checks the settings and returns the worker's id.
     pub(crate) fn check(&self) -> Result<String, StartError> {
         let worker = self.worker.clone().unwrap_or_else(default_worker);
-        if worker.is_empty() || worker.len() > NAME_BYTES_MAX {
+        if worker.is_empty() || worker.len() > WORKER_BYTES_MAX {
             return Err(StartError::Worker { bytes: worker.len() });
         }
         if self.labels.len() > LABELS_MAX {
@@ -210,6 +276,7 @@ impl AgentBuilder {
             cpu_limit: (self.cpu_limit * 1e9) as u64,
             resource_interval: self.resource_interval,
             task_rows_per_second: self.task_rows_per_second,
+            symbols: self.symbols.unwrap_or_default(),
         }
     }
 }
@@ -258,8 +325,20 @@ pub enum StartError {
         /// The invalid interval.
         interval: Duration,
     },
+    /// The environment names nobody that names functions.
+    #[error("invalid {SYMBOLS_VARIABLE} {value:?}; expected agent, collector or auto")]
+    Symbols {
+        /// The invalid value.
+        value: String,
+    },
+    /// The environment has an entry that is no label.
+    #[error("invalid entry {entry:?} in {LABELS_VARIABLE}; expected KEY=VALUE,KEY=VALUE")]
+    LabelsVariable {
+        /// The invalid entry.
+        entry: String,
+    },
     /// The worker's id is empty or too long.
-    #[error("invalid worker id of {bytes} bytes; expected 1 to {NAME_BYTES_MAX} bytes")]
+    #[error("invalid worker id of {bytes} bytes; expected 1 to {WORKER_BYTES_MAX} bytes")]
     Worker {
         /// Length of the invalid id.
         bytes: usize,
@@ -271,7 +350,9 @@ pub enum StartError {
         count: usize,
     },
     /// The collector's URL is invalid.
-    #[error("invalid collector URL {url:?}: {reason}; expected http://HOST:PORT")]
+    #[error(
+        "invalid collector URL {url:?}: {reason}; expected http://HOST:PORT, https://HOST:PORT or unix:/PATH"
+    )]
     Collector {
         /// The invalid URL.
         url: String,
@@ -279,9 +360,46 @@ pub enum StartError {
         reason: String,
     },
     /// The system did not start a thread.
-    #[error("cannot start a thread of the agent")]
+    #[error("cannot start a thread of the agent: {source}")]
     Spawn {
         /// The system's reason.
         source: io::Error,
     },
+    /// The process may use too little address space (`ulimit -v`): with an agent, the program could
+    /// run out of it.
+    #[error(
+        "too little address space (ulimit -v): {free_mib} MiB are free; expected at least \
+         {needed_mib} MiB"
+    )]
+    AddressSpace {
+        /// What the process may still use, in MiB.
+        free_mib: u64,
+        /// What must be free, in MiB.
+        needed_mib: u64,
+    },
+    /// A thread of the agent panicked while it started, which is a bug in Emberline.
+    #[error("a thread of the agent panicked while it started, which is a bug in Emberline")]
+    Panicked,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_of_the_environment_do_not_replace_those_of_the_program() {
+        let mut builder = AgentBuilder::default().label("zone", "a");
+        builder.add_labels("node=n1, zone=b,path=x=y,").unwrap();
+        let expected = [("zone", "a"), ("node", "n1"), ("path", "x=y")];
+        let expected = expected.map(|(key, value)| (key.to_owned(), value.to_owned()));
+        assert_eq!(builder.labels, expected);
+        for entry in ["node", "=n1", " "] {
+            let added = builder.add_labels(&format!("a=b,{entry}"));
+            let is_blank = entry.trim().is_empty();
+            assert_eq!(added.is_ok(), is_blank, "{entry:?}");
+        }
+        let error = builder.add_labels("node").unwrap_err().to_string();
+        let expected = "invalid entry \"node\" in EMBERLINE_LABELS; expected KEY=VALUE,KEY=VALUE";
+        assert_eq!(error, expected);
+    }
 }

@@ -10,7 +10,7 @@ use std::thread::{self, Thread};
 use std::time::Duration;
 
 use profiler_core::Settings;
-use profiler_core::wire::ThreadDump;
+use profiler_core::wire::{SignalBlocked, ThreadDump};
 
 use crate::SamplerMode;
 use crate::clock::monotonic_ns;
@@ -27,6 +27,7 @@ pub(crate) struct Control {
     /// Number of the latest request for a thread dump.
     dump_request: AtomicU64,
     mode: Mutex<SamplerMode>,
+    signal_blocked: Mutex<Option<SignalBlocked>>,
     /// The sampler's thread, to be woken.
     sampler: OnceLock<Thread>,
 }
@@ -59,6 +60,7 @@ impl Control {
             applied_number: AtomicU64::new(0),
             dump_request: AtomicU64::new(0),
             mode: Mutex::new(SamplerMode::Starting),
+            signal_blocked: Mutex::new(None),
             sampler: OnceLock::new(),
         }
     }
@@ -83,6 +85,11 @@ impl Control {
     /// Sets the sampling mode from now on.
     pub(crate) fn set_mode(&self, mode: SamplerMode) {
         *lock(&self.mode) = mode;
+    }
+
+    /// Sets the threads that block the sampler's signal now.
+    pub(crate) fn set_signal_blocked(&self, blocked: Option<SignalBlocked>) {
+        *lock(&self.signal_blocked) = blocked;
     }
 
     /// The sampling mode in this process.
@@ -135,6 +142,11 @@ impl Control {
         self.desired_number.store(desired.number, Ordering::Release);
         drop(desired);
         self.wake();
+    }
+
+    /// The threads that block the sampler's signal, if there are any.
+    pub(crate) fn signal_blocked(&self) -> Option<SignalBlocked> {
+        *lock(&self.signal_blocked)
     }
 
     /// Requests a thread dump and returns the request's number.

@@ -2,7 +2,7 @@
 //! held forever by threads that do not exist in the child. So a child uses tables of its own
 //! ([`PerProcess`]) and stays silent until it starts its own agent.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Once, OnceLock};
 
 use crate::sys::fork::call_in_forked_children;
@@ -12,9 +12,6 @@ use crate::wanted;
 const GENERATIONS_MAX: usize = 16;
 
 static GENERATION: AtomicUsize = AtomicUsize::new(0);
-/// Whether the symbol resolver's lock is held now, and whether it was held at the fork.
-static RESOLVING: AtomicBool = AtomicBool::new(false);
-static RESOLVER_LOST: AtomicBool = AtomicBool::new(false);
 
 /// A value of which each forked process has its own, because the parent's may be locked by a thread
 /// that does not exist in the child.
@@ -48,18 +45,4 @@ pub(crate) fn watch() {
 extern "C" fn reset_in_child() {
     wanted::reset();
     GENERATION.fetch_add(1, Ordering::Relaxed);
-    if RESOLVING.load(Ordering::Relaxed) {
-        RESOLVER_LOST.store(true, Ordering::Relaxed);
-    }
-}
-
-/// Runs `resolve`, or returns `None` if the resolver's lock was held when this process was forked.
-pub(crate) fn while_resolving<T>(resolve: impl FnOnce() -> T) -> Option<T> {
-    if RESOLVER_LOST.load(Ordering::Relaxed) {
-        return None;
-    }
-    RESOLVING.store(true, Ordering::Relaxed);
-    let resolved = resolve();
-    RESOLVING.store(false, Ordering::Relaxed);
-    Some(resolved)
 }

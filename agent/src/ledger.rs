@@ -109,15 +109,21 @@ impl Ledger {
         }
     }
 
-    /// Reads what the guards wrote. Ends are delayed until the next drain.
-    pub(crate) fn drain(&mut self) {
+    /// Reads what the guards wrote, and returns its number of rows. Ends are delayed until the next
+    /// drain.
+    pub(crate) fn drain(&mut self) -> usize {
         let due = std::mem::take(&mut self.delayed_ends);
-        let lost = registry::drain(|drained| match drained {
-            Drained::Row(cell, row) => self.add_row(cell, row),
-            Drained::Sum(sum) => self.add_sum(sum),
+        let mut rows = 0;
+        let lost = registry::drain(|drained| {
+            rows += 1;
+            match drained {
+                Drained::Row(cell, row) => self.add_row(cell, row),
+                Drained::Sum(sum) => self.add_sum(sum),
+            }
         });
         self.lost_tasks += lost;
         due.into_iter().for_each(|row| self.finish(row));
+        rows
     }
 
     /// Finishes the delayed ends without another drain.

@@ -27,7 +27,7 @@
 //! # Features
 //! | feature | default | adds |
 //! |---|---|---|
-//! | `ship` | yes | `Agent`: shipping to a collector over gRPC (tokio, tonic) |
+//! | `ship` | yes | `Agent`: shipping to a collector over gRPC |
 //! | `tokio-io` | with `ship` | [`TransferReader`] and [`TransferWriter`] around tokio's readers and writers |
 //! | `tracing-layer` | no | `TaskLayer`: spans of `tracing` as tasks |
 //! | `diagnostics` | no | `diagnostics`: callbacks, profilers, a progress bar and plots in this process |
@@ -35,7 +35,7 @@
 //! Without `ship` there is no network code, and [`AgentBuilder::start_local`] records into memory.
 //!
 //! # Platforms
-//! The sampler needs Linux on x86-64 with glibc. On every other platform the crate compiles, agents
+//! The sampler needs Linux on x86-64 or aarch64 with glibc. On every other platform the crate compiles, agents
 //! start and do nothing, and only `AgentBuilder::start_required` fails. [`SamplerMode`] tells how
 //! much is sampled.
 //!
@@ -65,12 +65,18 @@ mod detail;
 #[cfg(feature = "diagnostics")]
 pub mod diagnostics;
 mod fork;
+#[cfg(all(sampler, emberline_fuzzing))]
+#[doc(hidden)]
+pub mod fuzzing;
 #[cfg(sampler)]
 mod ledger;
 #[cfg(sampler)]
 mod local;
+#[cfg(any(sampler, feature = "diagnostics"))]
+mod log;
 mod memory_report;
 mod mode;
+mod naming;
 mod overhead;
 mod progress;
 mod recording;
@@ -124,12 +130,17 @@ pub use builder::{AgentBuilder, StartError};
 pub use clock::ClockShift;
 pub use memory_report::report_memory;
 pub use mode::SamplerMode;
+pub use naming::Symbols;
 pub use overhead::Overhead;
 pub use progress::expect_tasks;
 pub use recording::Recording;
 #[cfg(feature = "ship")]
 pub use report::ShipReport;
 pub use run::{RunGuard, mark_run};
+/// The shipper without threads and sockets, for simulations of Emberline itself.
+#[cfg(all(sampler, feature = "simulation"))]
+#[doc(hidden)]
+pub use ship::simulation;
 #[cfg(feature = "tracing-layer")]
 pub use task::TaskLayer;
 pub use task::{

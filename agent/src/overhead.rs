@@ -25,4 +25,6 @@ pub struct Overhead {
     pub other_cpu_ns: u64,
     /// The part of `other_cpu_ns` that symbolized addresses, each of them once.
     pub naming_cpu_ns: u64,
+    /// How often the thread that talks to the collector looked for something to do.
+    pub shipper_wakeups: u64,
 }

@@ -3,7 +3,7 @@
 use profiler_core::Epoch;
 
 /// What happened to everything that was sampled, in nanoseconds of thread time:
-/// `accepted = stored + unacked + lost_refused + lost_by_collector + lost_queue`, exactly.
+/// `accepted = stored + unacked + lost_rejected + lost_by_collector + lost_queue`, exactly.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct ShipReport {
@@ -16,7 +16,7 @@ pub struct ShipReport {
     /// Not acknowledged yet.
     pub unacked_ns: u64,
     /// Rejected by the collector.
-    pub lost_refused_ns: u64,
+    pub lost_rejected_ns: u64,
     /// Acknowledged, then lost by a collector that keeps nothing on disk.
     pub lost_by_collector_ns: u64,
     /// Dropped, because a queue of the agent was full.

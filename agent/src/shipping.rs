@@ -1,111 +1,137 @@
 //! Connects the agent to its shipper.
 
 use std::hash::{BuildHasher, RandomState};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use profiler_core::{Epoch, Timestamp};
+use profiler_core::token::TokenError;
+use profiler_core::{Epoch, SessionKey, Timestamp, Token};
 
 use crate::batch::Batch;
 use crate::builder::{AgentBuilder, StartError, host_name};
 use crate::clock;
 use crate::control::{Control, ThreadDumpReply};
 use crate::report::ShipReport;
-use crate::ship::{self, AgentClock, Limits, ShipError, ShipOptions, Shipper};
+use crate::ship::{
+    self, AgentClock, BatchQueue, Limits, ShipError, ShipOptions, ShipThread, Shipper, TokenSource,
+};
 use crate::symbolizer::Sink;
-use crate::sync::lock;
-use crate::sys::signals::BlockedSignals;
 use crate::tables::Tables;
 
 const URL_DEFAULT: &str = "http://127.0.0.1:4747";
 const URL_VARIABLE: &str = "EMBERLINE_URL";
+const TOKEN_VARIABLE: &str = "EMBERLINE_TOKEN";
+const TOKEN_FILE_VARIABLE: &str = "EMBERLINE_TOKEN_FILE";
 
-/// The shipper, or `None` once it has finished.
-#[derive(Clone, Debug)]
-pub(crate) struct ShipSink(Arc<Mutex<Option<Shipper>>>);
+/// `off` silences the agent where the program has no subscriber of `tracing`.
+const LOG_VARIABLE: &str = "EMBERLINE_LOG";
 
-impl Sink for ShipSink {
+impl Sink for BatchQueue {
     fn push(&mut self, batch: Batch) {
-        if let Some(shipper) = &*lock(&self.0) {
-            shipper.push(batch);
-        }
+        BatchQueue::push(self, batch);
     }
 
     fn thread_dump(&mut self, reply: ThreadDumpReply) {
-        if let Some(shipper) = &*lock(&self.0) {
-            shipper.thread_dump(reply);
-        }
+        BatchQueue::thread_dump(self, reply);
     }
 }
 
 /// An agent's connection to its collector.
 #[derive(Debug)]
 pub(crate) struct Shipping {
-    sink: ShipSink,
+    shipper: Shipper,
     flush_timeout: Duration,
-    last_report: ShipReport,
     process: u32,
+    /// Set when the agent has finished.
+    final_report: Option<ShipReport>,
+    first_report: ShipReport,
+}
+
+/// What the agent's other threads need for shipping.
+pub(crate) struct ShippingThreads {
+    pub(crate) queue: BatchQueue,
+    pub(crate) thread: ShipThread,
 }
 
 impl Shipping {
-    pub(crate) fn start(
+    pub(crate) fn prepare(
         builder: AgentBuilder,
         worker: String,
         control: Arc<Control>,
         tables: Arc<Mutex<Tables>>,
-    ) -> Result<Shipping, StartError> {
-        let url = builder
-            .collector
-            .or_else(|| std::env::var(URL_VARIABLE).ok().filter(|url| !url.is_empty()))
-            .unwrap_or_else(|| URL_DEFAULT.to_owned());
+    ) -> Result<(Shipping, ShippingThreads), StartError> {
+        let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let url = builder.collector.or_else(|| variable(URL_VARIABLE));
         let options = ShipOptions {
-            url,
+            url: url.unwrap_or_else(|| URL_DEFAULT.to_owned()),
+            token: token_source(builder.token_file),
             worker,
             labels: builder.labels,
-            epoch: random_epoch(),
+            key: random_key(),
             host: host_name(),
             pid: std::process::id(),
             control,
             started_at: clock::now(),
             limits: Limits::default(),
+            notice: variable(LOG_VARIABLE).as_deref() != Some("off"),
         };
-        let _blocked = BlockedSignals::new();
-        let shipper =
-            Shipper::start(options, tables, Arc::new(ProcessClock)).map_err(start_error)?;
-        let last_report = ShipReport::of(&shipper.report());
-        let sink = ShipSink(Arc::new(Mutex::new(Some(shipper))));
-        let process = std::process::id();
-        Ok(Shipping { sink, flush_timeout: builder.flush_timeout, last_report, process })
+        let parts = ship::prepare(options, tables, Arc::new(ProcessClock)).map_err(start_error)?;
+        let ship::Parts { shipper, queue, thread } = parts;
+        let shipping = Shipping {
+            first_report: ShipReport::of(&shipper.report()),
+            shipper,
+            flush_timeout: builder.flush_timeout,
+            process: std::process::id(),
+            final_report: None,
+        };
+        Ok((shipping, ShippingThreads { queue, thread }))
     }
 
-    pub(crate) fn sink(&self) -> ShipSink {
-        self.sink.clone()
+    pub(crate) fn flush_timeout(&self) -> Duration {
+        self.flush_timeout
     }
 
     pub(crate) fn report(&self) -> ShipReport {
-        let shipper = lock(&self.sink.0);
-        shipper.as_ref().map_or(self.last_report, |shipper| ShipReport::of(&shipper.report()))
+        if self.process != std::process::id() {
+            // In a forked child the lock may be held forever.
+            return self.first_report;
+        }
+        self.final_report.unwrap_or_else(|| ShipReport::of(&self.shipper.report()))
     }
 
-    /// Flushes and returns the final report; a second call returns the same report.
-    pub(crate) fn finish(&mut self) -> ShipReport {
-        if self.process != std::process::id() {
-            // A forked child has no such thread, and the lock may be held forever. Its parent flushes.
-            return self.last_report;
-        }
-        let shipper = lock(&self.sink.0).take();
-        if let Some(shipper) = shipper {
-            self.last_report = ShipReport::of(&shipper.finish(self.flush_timeout));
-        }
-        self.last_report
+    /// How often the ship thread looked for something to do.
+    pub(crate) fn wakeups(&self) -> u64 {
+        self.shipper.wakeups()
     }
+
+    /// Asks the ship thread to flush and end until then.
+    pub(crate) fn request_finish(&self, until: Instant) {
+        self.shipper.request_finish(until);
+    }
+
+    /// Returns the final report; a second call returns the same one.
+    pub(crate) fn finish(&mut self) -> ShipReport {
+        let report = self.report();
+        *self.final_report.get_or_insert(report)
+    }
+}
+
+/// The token file of the program, of the environment, or the token in the environment.
+fn token_source(file: Option<PathBuf>) -> TokenSource {
+    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    if let Some(file) = file.or_else(|| variable(TOKEN_FILE_VARIABLE).map(PathBuf::from)) {
+        return TokenSource::File(file);
+    }
+    variable(TOKEN_VARIABLE).map_or(TokenSource::None, |text| {
+        TokenSource::Environment(text.to_str().map_or(Err(TokenError), Token::parse))
+    })
 }
 
 fn start_error(error: ShipError) -> StartError {
     match error {
         ShipError::Url { url, reason } => StartError::Collector { url, reason },
         ShipError::Labels { count } => StartError::Labels { count },
-        ShipError::Thread(source) => StartError::Spawn { source },
     }
 }
 
@@ -117,21 +143,28 @@ impl AgentClock for ProcessClock {
     }
 }
 
-/// Returns a number that no other life of an agent has. The standard library reads the system's random
+/// Returns a secret that no other life of an agent has. The standard library reads the system's random
 /// source only once per thread to seed its hashers, so this also hashes the process and the time.
-fn random_epoch() -> u64 {
-    RandomState::new().hash_one((std::process::id(), clock::now().unix_ns()))
+/// SipHash with a random key is a pseudorandom function: nobody can guess its values.
+fn random_key() -> SessionKey {
+    let secret = RandomState::new();
+    let now_ns = clock::now().unix_ns();
+    let half = |index: u8| secret.hash_one((index, std::process::id(), now_ns)).to_ne_bytes();
+    let mut bytes = [0; SessionKey::BYTES];
+    bytes[..8].copy_from_slice(&half(0));
+    bytes[8..].copy_from_slice(&half(1));
+    SessionKey::new(bytes)
 }
 
 impl ShipReport {
-    fn of(report: &ship::ShipReport) -> ShipReport {
+    pub(crate) fn of(report: &ship::ShipReport) -> ShipReport {
         let account = &report.account;
         ShipReport {
             epoch: Epoch(report.epoch),
             accepted_ns: account.accepted_ns,
             stored_ns: account.acked_ns,
             unacked_ns: account.unacked_ns,
-            lost_refused_ns: account.lost_refused_ns,
+            lost_rejected_ns: account.lost_rejected_ns,
             lost_by_collector_ns: account.lost_by_collector_ns,
             lost_queue_ns: account.lost_queue_ns,
             lost_tasks: account.lost_tasks,

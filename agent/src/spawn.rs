@@ -4,6 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread::JoinHandle;
 
 use crate::StartError;
+use crate::log;
 use crate::sys::signals::BlockedSignals;
 use crate::threads::AgentThread;
 
@@ -11,8 +12,8 @@ use crate::threads::AgentThread;
 /// five remain for the rest.
 const THREAD_PREFIX: &str = "emberline-";
 
-/// Starts a thread of the agent. It blocks the program's signals, and a panic in it is logged
-/// without ending the program.
+/// Starts a thread of the agent. It blocks all signals, and a panic in it is logged without ending
+/// the program.
 pub(crate) fn spawn(
     name: &str,
     body: impl FnOnce() + Send + 'static,
@@ -24,7 +25,9 @@ pub(crate) fn spawn(
         .spawn(move || {
             let _of_agent = AgentThread::enter();
             if catch_unwind(AssertUnwindSafe(body)).is_err() {
-                tracing::error!("{name} panicked; this process is no longer profiled");
+                log::emit(move || {
+                    tracing::error!("{name} panicked; this process is no longer profiled");
+                });
             }
         })
         .map_err(|source| StartError::Spawn { source })

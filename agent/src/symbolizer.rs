@@ -10,28 +10,31 @@ use profiler_core::wire::ThreadDump;
 use profiler_core::{
     Delta, Frame, FrameId, FrameKind, NodeId, ThreadSnapshot, Ticks, TimeRange, Timestamp,
 };
-use rustc_hash::FxHashSet;
 
 use crate::batch::{Batch, Span};
 use crate::clock;
 use crate::control::{Control, ThreadDumpReply};
 use crate::ledger::{Ledger, SealedTasks};
+use crate::log;
 use crate::registry;
 use crate::sampler::{
-    AddressFrame, CodeModule, OTHER_THREADS, OverheadCounters, RawCycle, RawThread, RawThreadDump,
+    AddressFrame, OTHER_THREADS, OverheadCounters, RawCycle, RawThread, RawThreadDump,
     SamplerOptions, TreeDelta,
 };
-use crate::symbols::Resolver;
+use crate::symbols::{Address, Resolver};
 use crate::sync::lock;
 use crate::sys::process::{thread_cpu_ns, thread_name};
 use crate::tables::Tables;
 use crate::telemetry::collect::TelemetryCollector;
 use crate::threads;
 
-/// How often the threads' rings are drained while no cycle arrives.
+/// How often the threads' rings are drained while rows arrive.
 const DRAIN_INTERVAL: Duration = Duration::from_millis(25);
-/// Cycles without a new address after which the resolver's tables are freed.
-const RELEASE_AFTER_CYCLES: u32 = 30;
+/// How often they are drained after a drain that found next to nothing. Each wake-up costs, and the
+/// ring of a thread that starts to write as fast as the default limit on rows still has room.
+const QUIET_DRAIN_INTERVAL: Duration = Duration::from_millis(75);
+/// A drain that finds at most this many rows is quiet.
+const QUIET_ROWS: usize = 32;
 
 /// The destination of cycles.
 pub(crate) trait Sink: Send {
@@ -56,10 +59,9 @@ pub(crate) struct Symbolizer {
     nodes: Vec<NodeId>,
     ledger: Ledger,
     telemetry: TelemetryCollector,
-    cycles_without_code: u32,
-    /// Modules that the resolver has loaded.
-    modules: FxHashSet<Arc<CodeModule>>,
     resolver: Resolver,
+    /// Whether the log has a warning about functions without names.
+    warned_unnamed: bool,
     overhead: Arc<OverheadCounters>,
 }
 
@@ -78,9 +80,8 @@ impl Symbolizer {
             nodes: vec![NodeId::ROOT],
             ledger: Ledger::new(options.task_rows_per_second),
             telemetry: TelemetryCollector::new(options.resource_interval),
-            cycles_without_code: 0,
-            modules: FxHashSet::default(),
-            resolver: Resolver::default(),
+            resolver: Resolver::of_this_process(options.symbols),
+            warned_unnamed: false,
             overhead,
         }
     }
@@ -88,9 +89,10 @@ impl Symbolizer {
     /// Runs until the sampler is gone, then sends the guards' last rows in one more batch.
     pub(crate) fn run(mut self, cycles: &Receiver<RawCycle>, sink: &mut dyn Sink) {
         let mut stop = clock::now();
+        let mut interval = DRAIN_INTERVAL;
         loop {
             self.telemetry.sample_resources();
-            match cycles.recv_timeout(DRAIN_INTERVAL) {
+            match cycles.recv_timeout(interval) {
                 Ok(raw) => {
                     stop = clock::at(raw.stop_ns);
                     // Twice, because a drain delays the ends of tasks until the next one.
@@ -102,7 +104,8 @@ impl Symbolizer {
                     }
                 }
                 Err(RecvTimeoutError::Timeout) => {
-                    self.drain_rings();
+                    let quiet = self.drain_rings() <= QUIET_ROWS;
+                    interval = if quiet { QUIET_DRAIN_INTERVAL } else { DRAIN_INTERVAL };
                     // While sampling is off, tasks and telemetry still go out.
                     let due = clock::now().since_ns(stop) >= self.cycle_ns;
                     if due && !self.control.is_enabled() {
@@ -121,10 +124,9 @@ impl Symbolizer {
         self.push_without_samples(stop, sink);
     }
 
-    /// Drains the threads' rings before they fill up.
-    fn drain_rings(&mut self) {
-        self.ledger.drain();
-        self.telemetry.drain();
+    /// Drains the threads' rings before they fill up. Returns the number of rows.
+    fn drain_rings(&mut self) -> usize {
+        self.ledger.drain() + self.telemetry.drain()
     }
 
     /// Sends the tasks and telemetry since `start`, if any. Returns the end of the covered time.
@@ -187,56 +189,61 @@ impl Symbolizer {
 
     /// Resolves new frames. The slow part runs without the tables' lock.
     fn name_frames(&mut self, tree: &TreeDelta) {
-        self.cycles_without_code = self.cycles_without_code.saturating_add(1);
-        if self.cycles_without_code == RELEASE_AFTER_CYCLES {
-            self.resolver.release();
-        }
-        let mut new_module = false;
+        let mut addresses = Vec::new();
+        let mut address_frames = Vec::new();
         for frame in &tree.frames {
-            if let AddressFrame::Code { module, .. } = frame {
-                self.cycles_without_code = 0;
-                new_module |= module.iter().any(|module| self.modules.insert(module.clone()));
+            let mut ids = Vec::new();
+            if let AddressFrame::Code { address, module } = frame {
+                addresses.push(Address { address: *address, module: module.as_ref() });
+                address_frames.push(self.frames.len());
+            } else {
+                ids.push(self.intern_marker(frame));
             }
-        }
-        if new_module {
-            // The resolver keeps the list of modules that it loaded first. Reloading is slow, so it
-            // happens once a cycle at most.
-            self.resolver.release();
+            self.frames.push(ids);
         }
         let mut drained = clock::now();
-        for frame in &tree.frames {
-            // Naming the frames of the first cycle takes seconds; meanwhile rings fill up and
+        self.resolver.resolve(&addresses, |index, named| {
+            // Naming the frames of the first cycle takes a while; meanwhile rings fill up and
             // resource samples are due.
             self.telemetry.sample_resources();
             let now = clock::now();
             if now.since_ns(drained) >= DRAIN_INTERVAL.as_nanos() as u64 {
-                self.drain_rings();
+                self.ledger.drain();
+                self.telemetry.drain();
                 drained = now;
             }
-            let named = self.names_of(frame);
             let mut tables = lock(&self.tables);
             let ids = named.iter().map(|frame| tables.symbols.intern(frame)).collect();
-            self.frames.push(ids);
+            self.frames[address_frames[index]] = ids;
+        });
+        let unnamed = self.resolver.take_unnamed();
+        if unnamed > 0 && !self.warned_unnamed {
+            self.warned_unnamed = true;
+            log::emit(move || {
+                tracing::warn!(
+                    "no memory to name {unnamed} code addresses: they are shown by module and \
+                     offset; is the address space limited (ulimit -v)?"
+                );
+            });
         }
     }
 
-    /// The frames that one frame of the sampler stands for, outermost first; at least one.
-    fn names_of(&mut self, frame: &AddressFrame) -> Vec<Frame<String>> {
-        let one = |frame: Frame<&str>| vec![frame.map(str::to_owned)];
+    /// The id of a frame that stands for no address.
+    fn intern_marker(&mut self, frame: &AddressFrame) -> FrameId {
+        let intern = |frame: &Frame<&str>| lock(&self.tables).symbols.intern(frame);
         match frame {
-            AddressFrame::Task(name) => one(Frame::task(&registry::name(*name))),
-            AddressFrame::Phase(name) => one(Frame::phase(&registry::name(*name))),
-            AddressFrame::NoTask => one(Frame::no_task()),
-            AddressFrame::Agent => one(Frame::agent()),
+            AddressFrame::Task(name) => intern(&Frame::task(&registry::name(*name))),
+            AddressFrame::Phase(name) => intern(&Frame::phase(&registry::name(*name))),
+            AddressFrame::NoTask => intern(&Frame::no_task()),
+            AddressFrame::Agent => intern(&Frame::agent()),
             AddressFrame::Thread { name, id } => {
-                one(Frame::thread(&current_thread_name(name, *id), *id))
+                intern(&Frame::thread(&current_thread_name(name, *id), *id))
             }
-            AddressFrame::Truncated => one(Frame::truncated()),
-            AddressFrame::Overflow => one(Frame::overflow()),
-            AddressFrame::Sampler => one(Frame::function("emberline sampler thread", "", 0)),
-            AddressFrame::Code { address, module } => {
-                self.resolver.resolve(*address, module.as_deref())
-            }
+            AddressFrame::Truncated => intern(&Frame::truncated()),
+            AddressFrame::NoStack(reason) => intern(&Frame::no_stack(*reason)),
+            AddressFrame::Overflow => intern(&Frame::overflow()),
+            AddressFrame::Sampler => intern(&Frame::function("emberline sampler thread", "", 0)),
+            AddressFrame::Code { .. } => intern(&Frame::function("", "", 0)),
         }
     }
 

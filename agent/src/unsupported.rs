@@ -16,7 +16,7 @@ impl Agent {
     }
 
     pub(crate) fn start(builder: AgentBuilder) -> Result<Agent, StartError> {
-        builder.check()?;
+        builder.with_environment()?.check()?;
         Ok(Agent(()))
     }
 

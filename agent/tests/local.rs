@@ -220,7 +220,8 @@ fn a_stack_of_four_hundred_kilobytes_is_whole() {
     std::hint::black_box(descend(std::ptr::from_ref(&top).addr()));
     drop(deep);
     let recording = agent.finish();
-    let (mut whole, mut cut) = (0, 0);
+    let mut whole = 0;
+    let mut cut = 0;
     // Of each node: whether it is below the task, and below `[truncated]`.
     let mut above = vec![(false, false)];
     for node in recording.profile.nodes() {
@@ -317,7 +318,7 @@ fn one_agent_at_a_time_and_settings_within_bounds() {
     }
     assert_eq!(
         refused(AgentBuilder::default().worker("")),
-        "invalid worker id of 0 bytes; expected 1 to 4096 bytes"
+        "invalid worker id of 0 bytes; expected 1 to 256 bytes"
     );
     // The rejected starts have left nothing behind.
     let agent = AgentBuilder::default().start_local().unwrap();

@@ -94,7 +94,8 @@ fn a_transfer_ends_once_with_its_outcome() {
 #[test]
 fn nothing_is_recorded_without_an_agent() {
     let turn = lock(&common::TURN);
-    let (guard, nightly) = (incoming(), mark_run("nightly"));
+    let guard = incoming();
+    let nightly = mark_run("nightly");
     expect_tasks("load", 5);
     let agent = AgentBuilder::default().resource_interval(None).start_local().unwrap();
     // A transfer that started before the agent is not recorded.
@@ -169,7 +170,8 @@ impl Write for Steps {
 }
 
 fn steps() -> Steps {
-    let (again, later) = (ErrorKind::Interrupted.into(), ErrorKind::WouldBlock.into());
+    let again = ErrorKind::Interrupted.into();
+    let later = ErrorKind::WouldBlock.into();
     Steps(vec![Ok(3), Err(again), Ok(4), Err(later), Err(io::Error::other("gone")), Ok(50)])
 }
 

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 #[cfg(test)]
 use ts_rs::TS;
 
-use crate::{IngestStatus, Run, Task, Word};
+use crate::{Disconnect, IngestStatus, Run, Task, Word};
 
 /// Answer of `/api/v1/events/recent`.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -62,6 +62,10 @@ pub struct WorkerIdentity {
     pub pid: u32,
     /// Labels of the worker.
     pub labels: BTreeMap<String, String>,
+    /// When it was last heard of.
+    pub last_seen: String,
+    /// How its stream ended; `None` if it is connected.
+    pub disconnect: Option<Disconnect>,
 }
 
 /// A file of the store that was found corrupt.

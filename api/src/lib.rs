@@ -5,16 +5,23 @@
 //! `collector/ui/src/core/api.ts`.
 //!
 //! - [`ProfileAnswer`], [`TimelineAnswer`], [`ThreadTimeAnswer`]: where time went
-//! - [`TasksAnswer`], [`TaskColumnsAnswer`], [`TaskSummaryAnswer`], [`ProgressAnswer`]: the ledger
+//! - [`TasksAnswer`], [`TaskColumnsAnswer`], [`TaskSummaryAnswer`], [`TaskComparisonAnswer`],
+//!   [`TaskDurationsAnswer`], [`ProgressAnswer`]: the ledger
 //! - [`WorkersAnswer`], [`SettingsChange`], [`SettingsAnswer`], [`ThreadDumpAnswer`]: workers and their agents
 //! - [`TransfersAnswer`], [`TransferSummaryAnswer`], [`ResourcesAnswer`], [`RunsAnswer`]: telemetry
 //! - [`EventsAnswer`], [`Update`]: events
+//! - [`SessionAnswer`]: who is logged in
+//! - [`SymbolsAnswer`], [`SymbolsVerifyAnswer`], [`SymbolUploadAnswer`], [`SymbolsGcAnswer`]: symbol files
 //! - [`Failure`]: any answer that is no success
+//! - [`time`]: the notation of times in requests
 
 mod events;
 mod profile;
+mod session;
+mod symbols;
 mod tasks;
 mod telemetry;
+pub mod time;
 #[cfg(test)]
 mod typescript;
 mod workers;
@@ -27,21 +34,27 @@ use ts_rs::TS;
 
 pub use events::{CorruptFile, EventsAnswer, FleetEvent, Subject, Update, WorkerIdentity};
 pub use profile::{
-    Filter, ProfileAnswer, Sampling, Series, ThreadTime, ThreadTimeAnswer, ThreadTimePart,
-    TimelineAnswer, Totals,
+    Filter, Hidden, ProfileAnswer, Sampling, Series, ThreadTime, ThreadTimeAnswer, ThreadTimePart,
+    TimelineAnswer, Totals, Unnamed, UnnamedModule,
+};
+pub use session::SessionAnswer;
+pub use symbols::{
+    SymbolFile, SymbolProblem, SymbolUploadAnswer, SymbolsAnswer, SymbolsGcAnswer,
+    SymbolsGcRequest, SymbolsVerifyAnswer,
 };
 pub use tasks::{
-    Durations, Phase, PhaseSum, Progress, ProgressAnswer, Task, TaskColumnsAnswer, TaskName,
-    TaskSummaryAnswer, TaskThread, TaskVectors, TasksAnswer,
+    DurationChange, DurationPoint, Durations, FailureChange, NameComparison, Phase, PhaseSum,
+    Progress, ProgressAnswer, Task, TaskColumnsAnswer, TaskComparisonAnswer, TaskDurationsAnswer,
+    TaskName, TaskStatistics, TaskSummaryAnswer, TaskThread, TaskVectors, TasksAnswer,
 };
 pub use telemetry::{
     Bandwidth, Link, LinkSums, ResourceSeries, ResourcesAnswer, Run, RunName, RunsAnswer, Transfer,
     TransferSummaryAnswer, TransferType, TransfersAnswer,
 };
 pub use workers::{
-    Clock, Epoch, IngestStatus, LossAccount, Retained, SettingsAnswer, SettingsChange, StackFrame,
-    ThreadDumpAnswer, ThreadGroup, ThreadSnapshot, WorkerEpochs, WorkerSettings, WorkerThreads,
-    WorkersAnswer,
+    Clock, Disconnect, Epoch, IngestStatus, LossAccount, PushCounts, QuotaUse, Retained, Scrape,
+    SettingsAnswer, SettingsChange, StackFrame, ThreadDumpAnswer, ThreadGroup, ThreadSnapshot,
+    WorkerEpochs, WorkerSettings, WorkerThreads, WorkersAnswer,
 };
 
 /// One of a fixed set of words. A reader accepts others too, so that it can talk to a newer

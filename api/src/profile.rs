@@ -22,14 +22,65 @@ pub struct ProfileAnswer {
     /// How well the range was sampled.
     #[serde(flatten)]
     pub sampling: Sampling,
-    /// Thread time of the whole profile.
+    /// Thread time of the profile.
     pub totals: Totals,
+    /// Thread time that the request hides.
+    pub hidden: Hidden,
+    /// Functions that are folded into their callers.
+    pub folded: usize,
     /// Whether there is no time in it.
     pub empty: bool,
     /// The span of all retained samples.
     pub data: Option<TimeRange>,
     /// Files of the store that could not be read.
     pub corrupt_files: Vec<String>,
+    /// Time in functions without a name.
+    pub unnamed: Unnamed,
+}
+
+/// Own time in functions that have no name, because neither their agent nor the collector has symbols.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(TS))]
+pub struct Unnamed {
+    /// All of it.
+    pub total_ns: u64,
+    /// Whether names are being looked up: a later answer has more.
+    pub pending: bool,
+    /// By module, those with the most time first; at most 20.
+    pub modules: Vec<UnnamedModule>,
+}
+
+/// A module without symbols.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(TS))]
+pub struct UnnamedModule {
+    /// Path of the executable or library.
+    pub module: String,
+    /// Its build id, in hexadecimal; empty if it has none.
+    pub build_id: String,
+    /// Own time in it.
+    pub own_ns: u64,
+    /// `pending`, `no_file`, `no_function`, `unusable` or `no_build_id`.
+    pub reason: Word,
+    /// The same in words, with what to do.
+    pub help: String,
+}
+
+/// Thread time of the selected tasks, phases, workers and threads that a profile does not show. Each time
+/// is hidden for the first reason that applies, so the sums and the profile's totals add up to the whole.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(TS))]
+pub struct Hidden {
+    /// Outside of tasks.
+    pub outside_ns: u64,
+    /// In states that were not selected.
+    pub states: Totals,
+    /// By `focus` and `hide`.
+    pub functions_ns: u64,
+    /// Not below the zoomed node.
+    pub zoom_ns: u64,
+    /// Sum of all.
+    pub total_ns: u64,
 }
 
 /// What a query was restricted to; empty lists restrict nothing.

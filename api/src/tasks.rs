@@ -22,7 +22,11 @@ pub struct TasksAnswer {
     pub aggregated: u64,
     /// Files of the store that could not be read.
     pub corrupt_files: Vec<String>,
-    /// The newest first.
+    /// The order of the tasks: `start`, the newest first, or `duration`, the longest first.
+    #[serde(default)]
+    #[cfg_attr(test, ts(type = "'start' | 'duration'"))]
+    pub sort: Word,
+    /// In that order.
     pub tasks: Vec<Task>,
 }
 
@@ -213,6 +217,133 @@ pub struct Durations {
     pub total_ns: u64,
 }
 
+/// Answer of `/api/v1/tasks/compare`.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(TS))]
+pub struct TaskComparisonAnswer {
+    /// The range of the side before.
+    pub before: TimeRange,
+    /// The range of the side after.
+    pub after: TimeRange,
+    /// Largest expected share of false alarms among the changes that exceed noise.
+    pub false_alarms: f64,
+    /// Number of changes that had enough tasks to exceed noise.
+    pub tests: u64,
+    /// Files of the store that could not be read.
+    pub corrupt_files: Vec<String>,
+    /// Those that got slower first.
+    pub names: Vec<NameComparison>,
+    /// Number of names past the limit.
+    pub omitted: u64,
+}
+
+/// The tasks of one name on both sides of a comparison.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(TS))]
+pub struct NameComparison {
+    /// The name.
+    pub name: String,
+    /// About its durations: `slower`, `faster`, `mixed` (one quantile slower, another one faster),
+    /// `no_change` (none beyond noise), `too_few`, `only_before` or `only_after`.
+    #[cfg_attr(
+        test,
+        ts(
+            type = "'slower' | 'faster' | 'mixed' | 'no_change' | 'too_few' | 'only_before' | 'only_after'"
+        )
+    )]
+    pub verdict: Word,
+    /// The tasks that ended before.
+    pub before: TaskStatistics,
+    /// The tasks that ended after.
+    pub after: TaskStatistics,
+    /// Change of the median.
+    pub p50: DurationChange,
+    /// Change of the 90th percentile.
+    pub p90: DurationChange,
+    /// Change of the 99th percentile.
+    pub p99: DurationChange,
+    /// Change of the share of failures.
+    pub failures: FailureChange,
+}
+
+/// Tasks that ended on one side of a comparison.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(TS))]
+pub struct TaskStatistics {
+    /// Number of tasks that ended.
+    pub ended: u64,
+    /// Of these, failed, panicked or lost ones.
+    pub failed: u64,
+    /// The median; `None` without durations.
+    pub p50_ns: Option<u64>,
+    /// The 90th percentile.
+    pub p90_ns: Option<u64>,
+    /// The 99th percentile.
+    pub p99_ns: Option<u64>,
+}
+
+/// Change of one quantile of durations.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(TS))]
+pub struct DurationChange {
+    /// After minus before; `None` if a side has no durations.
+    pub change_ns: Option<i64>,
+    /// After by before; `None` without a duration before.
+    pub ratio: Option<f64>,
+    /// Probability of such a difference between equal sides; `None` if a side has no durations.
+    pub p_value: Option<f64>,
+    /// `slower` or `faster` if it exceeds noise, else `no_change` or `too_few`.
+    #[cfg_attr(test, ts(type = "'slower' | 'faster' | 'no_change' | 'too_few'"))]
+    pub verdict: Word,
+}
+
+/// Change of the share of failures.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(TS))]
+pub struct FailureChange {
+    /// Failed of ended tasks before; `None` without any.
+    pub before_share: Option<f64>,
+    /// Failed of ended tasks after; `None` without any.
+    pub after_share: Option<f64>,
+    /// Probability of such a difference between equal sides; `None` without failures.
+    pub p_value: Option<f64>,
+    /// `more` or `fewer` if it exceeds noise, else `no_change` or `too_few`.
+    #[cfg_attr(test, ts(type = "'more' | 'fewer' | 'no_change' | 'too_few'"))]
+    pub verdict: Word,
+}
+
+/// Answer of `/api/v1/tasks/durations`.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(TS))]
+pub struct TaskDurationsAnswer {
+    /// The range of the answer.
+    pub range: TimeRange,
+    /// Length of a step.
+    pub step_ns: u64,
+    /// Files of the store that could not be read.
+    pub corrupt_files: Vec<String>,
+    /// Steps in which tasks ended, in order.
+    pub points: Vec<DurationPoint>,
+}
+
+/// The tasks that ended in one step.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(TS))]
+pub struct DurationPoint {
+    /// Start of the step, since the Unix epoch.
+    pub start_ns: i64,
+    /// Number of tasks that ended.
+    pub ended: u64,
+    /// Of these, failed, panicked or lost ones.
+    pub failed: u64,
+    /// The median; `None` without durations.
+    pub p50_ns: Option<u64>,
+    /// The 90th percentile.
+    pub p90_ns: Option<u64>,
+    /// The 99th percentile.
+    pub p99_ns: Option<u64>,
+}
+
 /// Answer of `/api/v1/progress`.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(test, derive(TS))]
@@ -225,6 +356,9 @@ pub struct ProgressAnswer {
     pub corrupt_files: Vec<String>,
     /// By name.
     pub names: Vec<Progress>,
+    /// Number of names that are not counted: too many are expected since different times, and these
+    /// since the earliest.
+    pub omitted: u64,
 }
 
 /// Progress of the tasks of one name.

@@ -39,16 +39,19 @@ fn the_committed_typescript_is_up_to_date() {
     #[rustfmt::skip]
     let declarations = declarations![
         TimeRange, Failure,
-        ProfileAnswer, Filter, Sampling, Totals, TimelineAnswer, Series,
+        ProfileAnswer, Filter, Hidden, Unnamed, UnnamedModule, Sampling, Totals, TimelineAnswer, Series,
         ThreadTimeAnswer, ThreadTime, ThreadTimePart,
         TasksAnswer, Task, Phase, TaskColumnsAnswer, TaskThread, TaskVectors,
         TaskSummaryAnswer, TaskName, PhaseSum, Durations, ProgressAnswer, Progress,
-        WorkersAnswer, IngestStatus, WorkerEpochs, Epoch, Clock, LossAccount, Retained,
+        TaskComparisonAnswer, NameComparison, TaskStatistics, DurationChange, FailureChange,
+        TaskDurationsAnswer, DurationPoint,
+        WorkersAnswer, QuotaUse, PushCounts, Scrape, IngestStatus, WorkerEpochs, Epoch, Disconnect, Clock, LossAccount, Retained,
         SettingsChange, SettingsAnswer, WorkerSettings,
         ThreadDumpAnswer, WorkerThreads, ThreadGroup, StackFrame, ThreadSnapshot,
         TransfersAnswer, Transfer, TransferSummaryAnswer, Link, TransferType, LinkSums, Bandwidth,
         ResourcesAnswer, ResourceSeries, RunName, RunsAnswer, Run,
         EventsAnswer, FleetEvent, Update,
+        SessionAnswer,
     ];
     let expected = expect_file!["../../collector/ui/src/core/api.ts"];
     expected.assert_eq(&(HEAD.to_owned() + &declarations));

@@ -20,8 +20,76 @@ pub struct WorkersAnswer {
     pub ingest: IngestStatus,
     /// By id.
     pub workers: Vec<WorkerEpochs>,
+    /// Number of further workers, after the last one that is listed.
+    pub omitted: u64,
+    /// Quotas that were met since the collector started, those with the most refusals first.
+    pub quotas: Vec<QuotaUse>,
+    /// What foreign profilers pushed since the collector started, by source.
+    pub pushes: Vec<PushCounts>,
+    /// The services that the collector asks for profiles, by name.
+    pub scrapes: Vec<Scrape>,
     /// Data that the collector retains.
     pub retained: Retained,
+}
+
+/// How often an identity met one of its quotas.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(TS))]
+pub struct QuotaUse {
+    /// An address, `token 3f9a2c01`, `user 1000` or `certificate of w-1`.
+    pub identity: String,
+    /// Name of the quota, such as `bytes_per_second`.
+    pub quota: Word,
+    /// Its value; `None` if it is a fair share of what all identities use.
+    pub value: Option<u64>,
+    /// Streams and requests that were refused or ended, and dictionaries and tasks that lost detail.
+    pub refused: u64,
+    /// Messages that had to wait.
+    pub delayed: u64,
+    /// When that was last.
+    pub last: String,
+}
+
+/// What became of the requests with which foreign profilers push.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(TS))]
+pub struct PushCounts {
+    /// The protocol: `pyroscope` or `otlp`; `scrape` if the collector fetched them.
+    pub source: Word,
+    /// Series of which something came in the last minutes.
+    pub series: u64,
+    /// Requests that were stored.
+    pub stored: u64,
+    /// Time in them.
+    pub stored_ns: u64,
+    /// Requests without samples.
+    pub empty: u64,
+    /// Requests whose profiles do not measure time, which are dropped.
+    pub without_time: u64,
+    /// Requests that were refused.
+    pub rejected: u64,
+    /// Why the last one was.
+    pub last_rejection: Option<String>,
+}
+
+/// A service that the collector asks for profiles.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(TS))]
+pub struct Scrape {
+    /// Its name. Its worker is `scrape:NAME`.
+    pub name: String,
+    /// Its address, without a password.
+    pub url: String,
+    /// Length of each profile.
+    pub every_ns: u64,
+    /// Profiles that were stored.
+    pub stored: u64,
+    /// When the last one was stored.
+    pub stored_at: Option<String>,
+    /// Attempts without a profile.
+    pub failed: u64,
+    /// Why there is none since the last one.
+    pub failure: Option<String>,
 }
 
 /// Whether flushes are accepted; all but `open` is `None` if they are.
@@ -54,7 +122,7 @@ pub struct IngestStatus {
 pub struct WorkerEpochs {
     /// Its id.
     pub worker: String,
-    /// Lives of its agent.
+    /// Lives of its agent, the newest last.
     pub epochs: Vec<Epoch>,
 }
 
@@ -75,6 +143,10 @@ pub struct Epoch {
     pub agent_version: String,
     /// How the sampler works there, and why it is degraded; `None` if not yet reported.
     pub sampler_mode: Option<String>,
+    /// Threads that block the sampler's signal and so have no stacks while they run.
+    pub signal_blocked_threads: u32,
+    /// When the first of them was noticed; `None` if there are none.
+    pub signal_blocked_since: Option<String>,
     /// Time between two samples.
     pub interval_ns: u64,
     /// Whether threads are sampled.
@@ -95,6 +167,8 @@ pub struct Epoch {
     pub first_seen: String,
     /// When it was last heard of.
     pub last_seen: String,
+    /// How its stream ended; `None` while it is connected.
+    pub disconnect: Option<Disconnect>,
     /// Its clock compared with the collector's; `None` before its first flush.
     pub clock: Option<Clock>,
     /// Ticks taken.
@@ -107,12 +181,30 @@ pub struct Epoch {
     pub acked_seq: u64,
     /// What was sampled, against what was stored and what was lost.
     pub account: LossAccount,
-    /// Messages that were refused.
-    pub refused: u64,
+    /// Messages that were rejected.
+    pub rejected: u64,
     /// Why the last one was.
-    pub last_refusal: Option<String>,
+    pub last_rejection: Option<String>,
     /// Tasks that run.
     pub running_tasks: usize,
+}
+
+/// How the stream of an agent ended.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(TS))]
+pub struct Disconnect {
+    /// `clean`, `crashed` (the connection closed without a clean disconnect), `silent` (messages
+    /// stopped), `rejected` (by the collector) or `unknown` (the collector was restarted).
+    #[cfg_attr(test, ts(type = "'clean' | 'crashed' | 'silent' | 'rejected' | 'unknown'"))]
+    pub reason: Word,
+    /// The reason in words.
+    pub cause: Word,
+    /// What to do about it; `None` if nothing.
+    pub next_step: Option<String>,
+    /// When the stream ended.
+    pub at: String,
+    /// When the stream ended, since the Unix epoch.
+    pub at_ns: i64,
 }
 
 /// A worker's clock compared with the collector's.
@@ -133,8 +225,8 @@ pub struct LossAccount {
     pub accepted_ns: u64,
     /// Thread time that the collector stored.
     pub stored_ns: u64,
-    /// Thread time of refused flushes.
-    pub lost_refused_ns: u64,
+    /// Thread time of rejected flushes.
+    pub lost_rejected_ns: u64,
     /// Thread time of flushes that the collector acknowledged in a life whose data it no longer has.
     pub lost_by_collector_ns: u64,
     /// Thread time that the agent's queue had no room for.

@@ -3,18 +3,27 @@
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
+use collector::NOT_FOUND_CODE;
 use collector::ServeError;
+use collector::auth::TokenFileError;
 use collector::store::StoreError;
 use flamegraph::text::printable;
 
 use crate::client::ClientError;
+use crate::import::UploadError;
 
 /// Invalid input; the text says what is expected.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct BadInput(pub(crate) String);
 
-/// Prints the error and returns the code: 0 success, 2 invalid input, 1 any other error.
+/// A file that a server does not have.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct NotFound(pub(crate) String);
+
+/// Prints the error and returns the code: 0 success, 2 invalid input, 3 a file that a server does not
+/// have, 1 any other error.
 pub(crate) fn code(done: anyhow::Result<()>) -> ExitCode {
     let Err(error) = done else {
         return ExitCode::SUCCESS;
@@ -24,7 +33,11 @@ pub(crate) fn code(done: anyhow::Result<()>) -> ExitCode {
     }
     // There is no place to report a closed stderr.
     let _ = io::stderr().write_all(text(&error).as_bytes());
-    ExitCode::from(if is_bad_input(&error) { 2 } else { 1 })
+    ExitCode::from(match error.downcast_ref() {
+        Some(NotFound(_)) => NOT_FOUND_CODE,
+        _ if is_bad_input(&error) => 2,
+        _ => 1,
+    })
 }
 
 /// Whether the reader of stdout went away, as `head` does: that is no error.
@@ -34,10 +47,17 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 
 fn is_bad_input(error: &anyhow::Error) -> bool {
     let client = error.downcast_ref();
+    let tokens = error.downcast_ref();
+    let uploaded = error.downcast_ref();
     error.is::<BadInput>()
-        || matches!(client, Some(ClientError::Rejected(_) | ClientError::Url { .. }))
+        || matches!(
+            client,
+            Some(ClientError::Rejected(_) | ClientError::Denied(_) | ClientError::Url { .. })
+        )
+        || matches!(uploaded, Some(UploadError::Denied(_) | UploadError::Rejected(_)))
         || matches!(error.downcast_ref(), Some(ServeError::Insecure { .. }))
         || matches!(error.downcast_ref(), Some(StoreError::NoStore { .. }))
+        || matches!(tokens, Some(TokenFileError::Unknown { .. } | TokenFileError::Workers { .. }))
 }
 
 /// The error and its causes, a line each. Control characters are escaped, because names in it may
@@ -80,6 +100,8 @@ mod tests {
         assert!(is_bad_input(&BadInput("x".to_owned()).into()));
         assert!(!is_bad_input(&anyhow!("x")));
         let address = ([0, 0, 0, 0], 1).into();
-        assert!(is_bad_input(&collector::ServeError::Insecure { address }.into()));
+        assert!(is_bad_input(
+            &collector::ServeError::Insecure { address, missing: String::new() }.into()
+        ));
     }
 }

@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use crate::args::{ProfileFormat, TasksFormat};
+use crate::args::{CompareFormat, ProfileFormat, ResourcesFormat, TasksFormat};
 use crate::exit::BadInput;
 
 /// An output format that file extensions select.
 pub(crate) trait Format: Copy + 'static {
-    /// Extensions, and the format that each selects.
+    /// Extensions, and the format that each selects. The longest that fits is chosen.
     const EXTENSIONS: &'static [(&'static str, Self)];
     /// The format without a file.
     const TABLE: Self;
@@ -16,17 +16,53 @@ pub(crate) trait Format: Copy + 'static {
 impl Format for ProfileFormat {
     const EXTENSIONS: &'static [(&'static str, Self)] = &[
         ("svg", ProfileFormat::Svg),
+        ("html", ProfileFormat::Html),
         ("collapsed", ProfileFormat::Collapsed),
         ("txt", ProfileFormat::Collapsed),
         ("json", ProfileFormat::Json),
+        ("pb.gz", ProfileFormat::Pprof),
+        ("pprof", ProfileFormat::Pprof),
+        ("speedscope.json", ProfileFormat::Speedscope),
+        ("firefox.json", ProfileFormat::Firefox),
+        ("nested.json", ProfileFormat::Nested),
+        ("csv", ProfileFormat::Csv),
+        ("parquet", ProfileFormat::Parquet),
     ];
     const TABLE: Self = ProfileFormat::Table;
 }
 
 impl Format for TasksFormat {
-    const EXTENSIONS: &'static [(&'static str, Self)] =
-        &[("trace", TasksFormat::Trace), ("txt", TasksFormat::Table), ("json", TasksFormat::Json)];
+    const EXTENSIONS: &'static [(&'static str, Self)] = &[
+        ("trace", TasksFormat::Trace),
+        ("html", TasksFormat::Html),
+        ("txt", TasksFormat::Table),
+        ("json", TasksFormat::Json),
+        ("csv", TasksFormat::Csv),
+        ("parquet", TasksFormat::Parquet),
+        ("hlog", TasksFormat::Hlog),
+        ("otlp.jsonl", TasksFormat::Otlp),
+    ];
     const TABLE: Self = TasksFormat::Table;
+}
+
+impl Format for ResourcesFormat {
+    const EXTENSIONS: &'static [(&'static str, Self)] = &[
+        ("html", ResourcesFormat::Html),
+        ("txt", ResourcesFormat::Table),
+        ("json", ResourcesFormat::Json),
+        ("csv", ResourcesFormat::Csv),
+        ("parquet", ResourcesFormat::Parquet),
+    ];
+    const TABLE: Self = ResourcesFormat::Table;
+}
+
+impl Format for CompareFormat {
+    const EXTENSIONS: &'static [(&'static str, Self)] = &[
+        ("svg", CompareFormat::Svg),
+        ("txt", CompareFormat::Table),
+        ("json", CompareFormat::Json),
+    ];
+    const TABLE: Self = CompareFormat::Table;
 }
 
 /// The requested format; else that of the file's extension; else, without a file, a table.
@@ -37,8 +73,13 @@ pub(crate) fn choose<F: Format>(requested: Option<F>, file: Option<&Path>) -> Re
     let Some(file) = file.filter(|_| requested.is_none()) else {
         return Ok(requested.unwrap_or(F::TABLE));
     };
-    let extension = file.extension().unwrap_or_default();
-    let known = F::EXTENSIONS.iter().find(|(known, _)| extension.eq_ignore_ascii_case(known));
+    let name = file.file_name().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
+    let fits = |extension: &str| {
+        let stem = name.strip_suffix(extension).and_then(|name| name.strip_suffix('.'));
+        stem.is_some_and(|stem| !stem.is_empty())
+    };
+    let fitting = F::EXTENSIONS.iter().filter(|(known, _)| fits(known));
+    let known = fitting.max_by_key(|(known, _)| known.len());
     known.map(|(_, format)| *format).ok_or_else(|| {
         let known: Vec<String> =
             F::EXTENSIONS.iter().map(|(known, _)| format!(".{known}")).collect();
@@ -53,7 +94,7 @@ pub(crate) fn choose<F: Format>(requested: Option<F>, file: Option<&Path>) -> Re
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ProfileFormat::{Collapsed, Json, Svg, Table};
+    use ProfileFormat::{Collapsed, Firefox, Html, Json, Nested, Pprof, Speedscope, Svg, Table};
 
     #[test]
     fn the_flag_precedes_the_extension_and_the_default_is_a_table() {
@@ -65,6 +106,13 @@ mod tests {
             (None, Some("b.collapsed"), Collapsed),
             (None, Some("b.txt"), Collapsed),
             (None, Some("b.tar.json"), Json),
+            (None, Some("b.pb.gz"), Pprof),
+            (None, Some("b.pprof"), Pprof),
+            (None, Some("b.Speedscope.JSON"), Speedscope),
+            (None, Some("b.firefox.json"), Firefox),
+            (None, Some("b.nested.json"), Nested),
+            (None, Some("speedscope.json"), Json),
+            (None, Some("b.html"), Html),
             (Some(Table), Some("b.svg"), Table),
             (Some(Json), Some("b"), Json),
         ] {
@@ -74,10 +122,10 @@ mod tests {
 
     #[test]
     fn an_unknown_extension_is_rejected_with_the_known_ones() {
-        for file in ["a.png", "a", ".svg"] {
+        for file in ["a.png", "a", ".svg", "a.gz", "asvg"] {
             let error = choose::<ProfileFormat>(None, Some(Path::new(file)));
             let error = error.unwrap_err().to_string();
-            assert!(error.contains(".svg, .collapsed, .txt, .json"), "{error}");
+            assert!(error.contains(".svg, .html, .collapsed, .txt, .json"), "{error}");
         }
     }
 
@@ -86,6 +134,10 @@ mod tests {
         for (file, expected) in [
             ("a.json", Some(TasksFormat::Json)),
             ("a.json.trace", Some(TasksFormat::Trace)),
+            ("a.html", Some(TasksFormat::Html)),
+            ("a.csv", Some(TasksFormat::Csv)),
+            ("a.parquet", Some(TasksFormat::Parquet)),
+            ("a.hlog", Some(TasksFormat::Hlog)),
             ("a.TXT", Some(TasksFormat::Table)),
             ("a.svg", None),
         ] {

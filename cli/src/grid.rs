@@ -1,14 +1,40 @@
 //! Aligned columns of text.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use flamegraph::text::cell;
 
 /// Widest cell, in characters; longer ones lose their middle.
 const CELL_COLUMNS_MAX: usize = 48;
 
+/// Width of a table without `--wide`: that of the narrowest usual terminal. It does not depend on the
+/// terminal, so that a script and a person see the same.
+const TABLE_COLUMNS: usize = 80;
+
+/// A left-aligned column is not shortened below this, or its title.
+const SHORT_COLUMNS: usize = 10;
+
+/// Stands in the header for the columns that `--wide` shows too.
+const MORE: &str = "  …";
+
+static WIDE: AtomicBool = AtomicBool::new(false);
+
+/// Selects tables with all columns and whole cells, once, before anything is printed.
+pub(crate) fn select_width(wide: bool) {
+    WIDE.store(wide, Ordering::Relaxed);
+}
+
+/// Most columns of a line: unlimited with `--wide`.
+pub(crate) fn line_columns() -> usize {
+    if WIDE.load(Ordering::Relaxed) { usize::MAX } else { TABLE_COLUMNS }
+}
+
 /// Alignment of a column.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Align {
     Left,
+    /// Left, and never shortened: a part of a time says nothing.
+    Time,
     Right,
     /// Right; the column is omitted if all of it is 0.
     Count,
@@ -36,33 +62,66 @@ impl Grid {
     }
 
     /// The text: a line for each row, two spaces between columns, no trailing spaces. Columns without any
-    /// value, except the first, are omitted, because terminals are narrow.
+    /// value, except the first, are omitted. Without `--wide`, long left-aligned cells lose their middle
+    /// and columns are omitted from the right until the table fits; the header then ends in an ellipsis.
     pub(crate) fn text(&self) -> String {
+        self.text_within(line_columns())
+    }
+
+    fn text_within(&self, width_max: usize) -> String {
         let header: Vec<String> = self.columns.iter().map(|(name, _)| (*name).to_owned()).collect();
         let lines = || std::iter::once(&header).chain(&self.rows);
         let shown = (0..self.columns.len()).filter(|column| self.has_values(*column));
         let shown: Vec<(usize, usize)> = shown
             .map(|column| (column, lines().map(|row| length(&row[column])).max().unwrap_or(0)))
             .collect();
+        let fitted = self.fitted(&shown, width_max);
+        let more = if fitted.len() < shown.len() { MORE } else { "" };
         let mut text = String::new();
-        for row in lines() {
-            let cells = shown.iter();
-            let cells =
-                cells.map(|(column, width)| pad(&row[*column], *width, self.columns[*column].1));
+        for (number, row) in lines().enumerate() {
+            let cells = fitted.iter().map(|(column, width)| {
+                pad(&cell(&row[*column], *width), *width, self.columns[*column].1)
+            });
             text.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
+            text.push_str(if number == 0 { more } else { "" });
             text.push('\n');
         }
         text
     }
 
+    /// The columns that fit, from the left, with their widths.
+    fn fitted(&self, shown: &[(usize, usize)], width_max: usize) -> Vec<(usize, usize)> {
+        let least = |(column, width): &(usize, usize)| match self.columns[*column].1 {
+            Align::Left => (*width).min(SHORT_COLUMNS.max(length(self.columns[*column].0))),
+            Align::Time | Align::Right | Align::Count => *width,
+        };
+        let mut fitted = shown.to_vec();
+        let mut room = width_max;
+        while fitted.len() > 1 && total_width(fitted.iter().map(least)) > room {
+            fitted.pop();
+            room = width_max - length(MORE);
+        }
+        while total_width(fitted.iter().map(|(_, width)| *width)) > room {
+            let longest = fitted.iter_mut().filter(|column| column.1 > least(column));
+            let Some((_, width)) = longest.max_by_key(|(_, width)| *width) else { break };
+            *width -= 1;
+        }
+        fitted
+    }
+
     fn has_values(&self, column: usize) -> bool {
         let no_value: &[&str] = match self.columns[column].1 {
             Align::Count => &["", "-", "0"],
-            Align::Left | Align::Right => &["", "-"],
+            Align::Left | Align::Time | Align::Right => &["", "-"],
         };
         let mut cells = self.rows.iter().map(|row| row[column].as_str());
         column == 0 || self.rows.is_empty() || cells.any(|cell| !no_value.contains(&cell))
     }
+}
+
+/// The width of columns with two spaces between them.
+fn total_width(widths: impl Iterator<Item = usize>) -> usize {
+    widths.map(|width| width + 2).sum::<usize>().saturating_sub(2)
 }
 
 fn length(cell: &str) -> usize {
@@ -71,7 +130,7 @@ fn length(cell: &str) -> usize {
 
 fn pad(cell: &str, width: usize, align: Align) -> String {
     match align {
-        Align::Left => format!("{cell:<width$}"),
+        Align::Left | Align::Time => format!("{cell:<width$}"),
         Align::Right | Align::Count => format!("{cell:>width$}"),
     }
 }
@@ -98,6 +157,36 @@ mod tests {
             xxxxxxxxxxxxxxxxxxxxxxxx…xxxxxxxxxxxxxxxxxxxxxxx
         "#]]
         .assert_eq(&grid.text());
+    }
+
+    #[test]
+    fn a_table_fits_80_columns_by_shorter_names_and_then_by_fewer_columns() {
+        let columns = [
+            ("NAME", Align::Left),
+            ("DURATION", Align::Right),
+            ("WORKER", Align::Left),
+            ("BYTES", Align::Right),
+            ("CAUSE", Align::Left),
+        ];
+        let check = |rows: &[[usize; 5]], shown: &str| {
+            let mut grid = Grid::new(&columns);
+            for row in rows {
+                grid.push(row.map(|letters| "x".repeat(letters)));
+            }
+            let text = grid.text_within(TABLE_COLUMNS);
+            let widest = text.lines().map(length).max();
+            assert!(widest <= Some(TABLE_COLUMNS), "{text}");
+            let header: Vec<&str> = text.lines().next().unwrap().split_whitespace().collect();
+            assert_eq!(header.join(" "), shown, "{text}");
+            let wide = grid.text_within(usize::MAX);
+            assert!(wide.starts_with("NAME") && !wide.contains(MORE), "{wide}");
+            assert_eq!(wide.lines().count(), text.lines().count());
+        };
+        check(&[[5, 8, 8, 5, 20], [20, 3, 8, 5, 4]], "NAME DURATION WORKER BYTES CAUSE");
+        check(&[[40, 12, 40, 12, 40]], "NAME DURATION WORKER BYTES CAUSE");
+        check(&[[40, 20, 40, 30, 40]], "NAME DURATION WORKER BYTES …");
+        check(&[[40, 20, 40, 40, 40]], "NAME DURATION WORKER …");
+        check(&[[40, 48, 40, 30, 40]], "NAME DURATION WORKER …");
     }
 
     #[test]

@@ -4,18 +4,19 @@ use std::env::VarError;
 use std::io::{IsTerminal as _, stderr};
 
 use anyhow::Context as _;
+use tracing_subscriber::Layer as _;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
+use crate::args::LogFormat;
 use crate::exit::BadInput;
+use crate::output;
 
 const VARIABLE: &str = "EMBERLINE_LOG";
 
-/// Starts the log with the filter of `EMBERLINE_LOG`; without it, at level info for a service and warn
-/// for other commands.
-pub(crate) fn start(is_service: bool) -> anyhow::Result<()> {
-    let default = if is_service { LevelFilter::INFO } else { LevelFilter::WARN };
+/// Starts the log with the filter of `EMBERLINE_LOG`; without it, from level `default` on.
+pub(crate) fn start(default: LevelFilter, format: LogFormat) -> anyhow::Result<()> {
     let wanted = match std::env::var(VARIABLE) {
         Ok(wanted) => wanted,
         Err(VarError::NotPresent) => String::new(),
@@ -29,10 +30,18 @@ pub(crate) fn start(is_service: bool) -> anyhow::Result<()> {
             .parse()
             .map_err(|error| BadInput(format!("invalid {VARIABLE}={wanted:?}: {error}")))?
     };
-    let format = tracing_subscriber::fmt::layer()
-        .with_writer(stderr)
-        .with_ansi(colors(stderr().is_terminal(), std::env::var_os("NO_COLOR")));
-    tracing_subscriber::registry().with(format).with(filter).init();
+    let layer = tracing_subscriber::fmt::layer().with_writer(stderr);
+    let registry = tracing_subscriber::registry();
+    match format {
+        LogFormat::Text => {
+            let ansi = colors(stderr().is_terminal(), std::env::var_os("NO_COLOR"));
+            registry.with(layer.with_ansi(ansi).with_filter(filter)).init();
+        }
+        LogFormat::Json => {
+            registry.with(layer.json().flatten_event(true).with_filter(filter)).init();
+            output::log_messages();
+        }
+    }
     Ok(())
 }
 

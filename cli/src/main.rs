@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! args ─▶ command ─▶ client ─▶ HTTP API of a collector ─▶ view, grid ─▶ output
+//!            ├─▶ import ─▶ the agents' stream of a collector
 //!            └─▶ collector, fleet (serve, demo)
 //! ```
 //!
@@ -11,21 +12,29 @@
 mod args;
 mod client;
 mod command;
+mod config;
+mod credentials;
+mod demo_tokens;
 mod doctor;
 mod exit;
 mod format;
 mod grid;
+mod import;
 mod logging;
+mod otlp;
 mod output;
+mod report;
+mod service_manager;
 mod signals;
 mod trace;
 mod view;
+mod zone;
 
 use std::process::ExitCode;
 
-use clap::Parser as _;
+use tracing_subscriber::filter::LevelFilter;
 
-use args::{Cli, Command};
+use args::{Cli, Command, LogFormat};
 
 /// A collector frees much of its memory on other threads than those that allocated it. With the C
 /// library's allocator that takes a third of its time.
@@ -33,15 +42,23 @@ use args::{Cli, Command};
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
-    let is_service = cli.command.is_service();
-    let done = logging::start(is_service).and_then(|()| {
-        if is_service {
+    exit::code(start())
+}
+
+fn start() -> anyhow::Result<()> {
+    let Some(cli) = config::parse()? else {
+        return Ok(());
+    };
+    zone::select(cli.utc);
+    grid::select_width(cli.wide);
+    match &cli.command {
+        Command::Serve(serve) => {
+            logging::start(LevelFilter::INFO, serve.log_format)?;
             disable_huge_pages();
         }
-        run(cli)
-    });
-    exit::code(done)
+        _ => logging::start(LevelFilter::WARN, LogFormat::Text)?,
+    }
+    run(cli)
 }
 
 /// Disables huge pages: the kernel clears two megabytes where the allocator needs a few small blocks,
@@ -58,16 +75,24 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Serve(args) => command::serve::run(args),
         Command::Profile(args) => command::profile::run(&args),
         Command::Tasks(args) => command::tasks::run(&args),
+        Command::Report(args) => command::report::run(&args),
+        Command::Compare(args) => command::compare::run(&args),
         Command::Time(args) => command::time::run(&args),
         Command::Transfers(args) => command::transfers::run(&args),
         Command::Resources(args) => command::resources::run(&args),
         Command::Watch(args) => command::watch::run(&args),
+        Command::Import(args) => command::import::run(&args),
         Command::Runs(args) => command::runs::list(&args),
         Command::Run(args) => command::runs::mark(&args),
         Command::ThreadDump(args) => command::thread_dump::run(&args),
         Command::Workers(args) => command::workers::run(&args),
         Command::Doctor(args) => command::doctor::run(&args),
         Command::Store(args) => command::store::run(&args),
+        Command::Symbols(args) => command::symbols::run(&args),
+        Command::Tls(args) => command::tls::run(&args),
+        Command::Token(args) => command::token::run(&args),
+        Command::Completions(args) => command::reference::completions(&args),
+        Command::Man(args) => command::reference::man(&args),
         Command::FleetWorker(args) => {
             examples::fleet::worker_main(args.index, args.workers, &args.collector)
         }

@@ -1,10 +1,14 @@
 //! Output to stdout, or to a file that is replaced atomically.
 
+use std::borrow::Cow;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context as _;
+use flamegraph::text::printable_json;
+use serde::Serialize;
 
 /// The reader of stdout is gone.
 #[derive(Debug, thiserror::Error)]
@@ -19,6 +23,39 @@ pub(crate) fn print(data: &[u8]) -> anyhow::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(StdoutClosed.into()),
         written => written.context("could not write to stdout"),
     }
+}
+
+/// Writes to the file as [`write_file`] does, and says so; without one, to stdout.
+pub(crate) fn put(file: Option<&Path>, data: &[u8]) -> anyhow::Result<()> {
+    let Some(file) = file else {
+        return print(data);
+    };
+    write_file(file, data)?;
+    say(&format!("wrote {}", file.display()));
+    Ok(())
+}
+
+/// Writes JSON and a newline to stdout.
+pub(crate) fn print_json(json: Vec<u8>) -> anyhow::Result<()> {
+    print(&json_line(json))
+}
+
+/// JSON and a newline. Characters in names that would act on a terminal are escaped.
+pub(crate) fn json_line(json: Vec<u8>) -> Vec<u8> {
+    // JSON is UTF-8; anything else is left to the program that reads it.
+    let escaped = str::from_utf8(&json).ok().and_then(|text| match printable_json(text) {
+        Cow::Borrowed(_) => None,
+        Cow::Owned(escaped) => Some(escaped.into_bytes()),
+    });
+    let mut line = escaped.unwrap_or(json);
+    line.push(b'\n');
+    line
+}
+
+/// A value as JSON, with the same escapes.
+pub(crate) fn json_text<T: Serialize + ?Sized>(value: &T) -> serde_json::Result<String> {
+    let json = serde_json::to_string(value)?;
+    Ok(printable_json(&json).into_owned())
 }
 
 /// Writes to the file at `path` as [`write_file`] does; without a path, to stdout as it is produced.
@@ -42,8 +79,20 @@ pub(crate) fn write_to<T>(
     })
 }
 
+/// Whether messages are events of the log, because another program reads stderr.
+static MESSAGES_ARE_LOGGED: AtomicBool = AtomicBool::new(false);
+
+/// Sends the lines of [`say`] to the log from now on.
+pub(crate) fn log_messages() {
+    MESSAGES_ARE_LOGGED.store(true, Ordering::Relaxed);
+}
+
 /// Writes a line to stderr; errors are ignored.
 pub(crate) fn say(line: &str) {
+    if MESSAGES_ARE_LOGGED.load(Ordering::Relaxed) {
+        tracing::info!("{line}");
+        return;
+    }
     let _ = writeln!(io::stderr(), "{line}");
 }
 
@@ -109,6 +158,14 @@ mod tests {
         assert!(link.is_symlink() && fs::read(&file).unwrap() == b"new");
         write_file(Path::new("/dev/null"), b"gone").unwrap();
         assert!(!Path::new("/dev/null").is_file());
+    }
+
+    #[test]
+    fn names_in_json_cannot_act_on_a_terminal() {
+        let json = "[\"\u{202e}gnp\u{7f}\"]".as_bytes().to_vec();
+        assert_eq!(json_line(json), b"[\"\\u202egnp\\u007f\"]\n");
+        assert_eq!(json_line(b"[\"\xff\"]".to_vec()), b"[\"\xff\"]\n", "no UTF-8, no JSON");
+        assert_eq!(json_text("\u{202e}").unwrap(), "\"\\u202e\"");
     }
 
     #[test]

@@ -38,3 +38,10 @@ impl StopRequests {
         }
     }
 }
+
+/// Keeps SIGHUP from ending the process: it comes when a terminal closes or a service manager wants a
+/// reload, and neither is a reason to stop. Must be called inside a runtime.
+pub(crate) fn survive_hangup() -> io::Result<()> {
+    // The handler stays installed when the stream is dropped.
+    signal(SignalKind::hangup()).map(|_| ())
+}

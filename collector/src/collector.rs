@@ -1,14 +1,18 @@
 //! The collector: what readers see, what streams change, and what turns memory into tables.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Clock;
 use crate::ingest::Ingest;
 use crate::late_hours::LateHours;
-use crate::limits::{GRACE, Limits, MEMORY_TABLES_BYTES_MAX};
-use crate::query::FleetView;
+use crate::limits::{GRACE, Limits, MEMORY_TABLES_BYTES_MAX, QUOTA_ROWS_MAX};
+use crate::naming::Naming;
+use crate::pushed::Pushed;
+use crate::query::{FleetView, WorkersQuery};
 use crate::sealing::Sealer;
+use crate::shares::{Account, Accounts, Quota, QuotaSettings, QuotaUse};
 use crate::state::CollectorState;
 use crate::store::{Objects, Retention, StoreError};
 
@@ -18,15 +22,27 @@ pub struct Collector {
     pub(crate) state: Arc<CollectorState>,
     pub(crate) ingest: Arc<Ingest>,
     pub(crate) sealer: Arc<Sealer>,
+    pub(crate) accounts: Arc<Accounts>,
+    pub(crate) pushed: Arc<Pushed>,
 }
 
 /// The options of a collector, without those of its server.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Settings {
     pub(crate) clock: Clock,
     pub(crate) limits: Limits,
+    pub(crate) quotas: QuotaSettings,
     pub(crate) retention: Retention,
     pub(crate) grace: Duration,
+    pub(crate) naming: Naming,
+}
+
+/// A quota that an identity met.
+#[derive(Clone, Debug)]
+pub(crate) struct QuotaView {
+    pub(crate) account: Arc<Account>,
+    pub(crate) quota: Quota,
+    pub(crate) counted: QuotaUse,
 }
 
 impl Default for Settings {
@@ -34,8 +50,10 @@ impl Default for Settings {
         Settings {
             clock: Clock::default(),
             limits: Limits::default(),
+            quotas: QuotaSettings::default(),
             retention: Retention::default(),
             grace: GRACE,
+            naming: Naming::default(),
         }
     }
 }
@@ -50,10 +68,10 @@ impl Collector {
 
     /// A collector with the tables in `objects` and without a log.
     pub(crate) fn over(settings: Settings, objects: Objects) -> Result<Collector, StoreError> {
-        let Settings { clock, limits, retention, grace } = settings;
-        let state = Arc::new(CollectorState::open(clock, limits, objects)?);
-        let ingest = Ingest::new(state.clone(), None, LateHours::default(), grace);
-        Ok(Collector::of(state, ingest, retention))
+        let Settings { clock, limits, quotas, retention, grace, naming } = settings;
+        let state = Arc::new(CollectorState::open(clock, limits, objects, naming)?);
+        let ingest = Ingest::new(state.clone(), None, LateHours::default(), grace, &retention);
+        Ok(Collector::of(state, ingest, retention, &quotas))
     }
 
     /// A collector of these parts.
@@ -61,19 +79,38 @@ impl Collector {
         state: Arc<CollectorState>,
         ingest: Ingest,
         retention: Retention,
+        quotas: &QuotaSettings,
     ) -> Collector {
         let ingest = Arc::new(ingest);
         let sealer = Arc::new(Sealer::new(state.clone(), ingest.clone(), retention));
-        Collector { state, ingest, sealer }
+        let accounts = Arc::new(Accounts::new(quotas));
+        let pushed = Arc::new(Pushed::new(ingest.clone()));
+        Collector { state, ingest, sealer, accounts, pushed }
     }
 
-    /// The sessions of these workers (of all if none is named), and the totals of the collector.
-    pub(crate) fn fleet(&self, workers: &[String]) -> FleetView {
-        self.state.fleet(workers, self.ingest.blocked())
+    /// The quotas that were met since the start, those with the most refusals first.
+    pub(crate) fn quota_uses(&self) -> Vec<QuotaView> {
+        let mut views = Vec::new();
+        for account in self.accounts.all() {
+            let view = |(quota, counted): (Quota, QuotaUse)| QuotaView {
+                account: account.clone(),
+                quota,
+                counted,
+            };
+            views.extend(account.uses().into_iter().map(view));
+        }
+        views.sort_by_key(|view| Reverse((view.counted.refused, view.counted.delayed)));
+        views.truncate(QUOTA_ROWS_MAX);
+        views
+    }
+
+    /// The sessions of the asked workers, and the totals of the collector.
+    pub(crate) fn fleet(&self, query: &WorkersQuery) -> FleetView {
+        self.state.fleet(query, self.ingest.blocked())
     }
 }
 
-#[cfg(test)]
+#[cfg(any(test, feature = "simulation"))]
 impl Collector {
     /// The log; panics without one.
     pub(crate) fn log(&self) -> &crate::commit::Log {

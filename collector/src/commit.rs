@@ -8,10 +8,8 @@
 //! The log is locked before the locks of what its entries are applied to. The queue's lock is taken
 //! alone.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::io;
-use std::mem;
 use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
@@ -19,11 +17,14 @@ use std::time::Instant;
 use prost::Message as _;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
+use crate::late_hours::first_second;
 use crate::limits::{
     DISK_CHECK_EVERY, WAL_GROUP_BYTES_MAX, WAL_GROUP_WAIT, WAL_GROWTH_BYTES, WAL_QUEUE_BYTES_MAX,
 };
 use crate::rows::{CheckedFlush, RunRow};
+use crate::serve::Identity;
 use crate::session::{CommitLock, SessionCell};
+use crate::shares::RoundRobin;
 use crate::store::wal::{Flush, Hello, LogContents, LoggedRun, NotLogged, TreeDelta, Wal, is_full};
 use crate::store::{DirectoryLock, TreeSize};
 use crate::sync::{lock, read};
@@ -179,21 +180,26 @@ impl Log {
     /// committed even if this future is dropped.
     pub(crate) async fn commit(
         &self,
+        identity: &Identity,
         accepted: AcceptedFlushes,
         records: Vec<Vec<u8>>,
     ) -> Result<(), NotLogged> {
         self.check_room()?;
         let room = self.room_for(records.iter().map(|record| record.len() + ENTRY_BYTES)).await?;
         let (done, answer) = oneshot::channel();
-        self.queue.push(Entry::Flushes { accepted, records, done, room })?;
+        self.queue.push(Some(identity), Entry::Flushes { accepted, records, done, room })?;
         answer.await.unwrap_or(Err(NotLogged::Closed))
     }
 
     /// Logs a Hello. Does not wait until it is durable: the agent sends it again after a reconnect.
-    pub(crate) async fn log_hello(&self, hello: Hello) -> Result<(), NotLogged> {
+    pub(crate) async fn log_hello(
+        &self,
+        identity: &Identity,
+        hello: Hello,
+    ) -> Result<(), NotLogged> {
         let record = hello.encode_to_vec();
         let room = self.room_for([record.len() + ENTRY_BYTES]).await?;
-        self.queue.push(Entry::Hello { record, _room: room })
+        self.queue.push(Some(identity), Entry::Hello { record, _room: room })
     }
 
     /// Logs a run durably, then applies it.
@@ -202,7 +208,7 @@ impl Log {
         let record = LoggedRun::of(&run).encode_to_vec();
         let room = self.room_for([record.len() + ENTRY_BYTES]).await?;
         let (done, answer) = oneshot::channel();
-        self.queue.push(Entry::Run { run: Box::new(run), record, done, _room: room })?;
+        self.queue.push(None, Entry::Run { run: Box::new(run), record, done, _room: room })?;
         answer.await.unwrap_or(Err(NotLogged::Closed))
     }
 
@@ -333,7 +339,9 @@ impl Writer {
         }
         for entry in group {
             match entry {
-                Entry::Flushes { records, .. } => {
+                Entry::Flushes { accepted, records, .. } => {
+                    let first = accepted.flushes.iter().filter_map(first_second).min();
+                    first.into_iter().for_each(|second| self.wal.note_data(second));
                     for record in records {
                         self.wal.append(Flush::KIND, record)?;
                     }
@@ -342,7 +350,9 @@ impl Writer {
                 Entry::Hello { record, .. } => self.wal.append(Hello::KIND, record)?,
             }
         }
-        if is_awaited { self.wal.sync() } else { self.wal.write() }
+        // Not written before it is synced: of two unsynced writes a crash may keep the later one only, and
+        // that looks like damage.
+        if is_awaited { self.wal.sync() } else { Ok(()) }
     }
 
     /// Checks the free space every [`DISK_CHECK_EVERY`], and resumes work when the disk has room again.
@@ -398,19 +408,20 @@ struct Queue {
 
 #[derive(Debug, Default)]
 struct QueueState {
-    entries: VecDeque<Entry>,
+    /// In turn, so that nobody waits for all of one identity that sends most.
+    entries: RoundRobin<Entry>,
     bytes: usize,
     closed: bool,
 }
 
 impl Queue {
-    fn push(&self, entry: Entry) -> Result<(), NotLogged> {
+    fn push(&self, identity: Option<&Identity>, entry: Entry) -> Result<(), NotLogged> {
         let mut state = lock(&self.state);
         if state.closed {
             return Err(NotLogged::Closed);
         }
         state.bytes += entry.bytes();
-        state.entries.push_back(entry);
+        state.entries.push(identity, entry);
         // The thread sleeps until the first entry, then until there is a full group.
         if state.entries.len() == 1 || state.bytes >= WAL_GROUP_BYTES_MAX {
             self.arrived.notify_one();
@@ -427,7 +438,7 @@ impl Queue {
     fn take(&self) -> Vec<Entry> {
         let mut state = lock(&self.state);
         state.bytes = 0;
-        mem::take(&mut state.entries).into()
+        std::iter::from_fn(|| state.entries.pop()).collect()
     }
 
     /// The entries that arrive within [`WAL_GROUP_WAIT`] after the first, about
@@ -447,7 +458,7 @@ impl Queue {
         let mut group = Vec::new();
         let mut bytes = 0;
         while bytes < WAL_GROUP_BYTES_MAX
-            && let Some(entry) = state.entries.pop_front()
+            && let Some(entry) = state.entries.pop()
         {
             bytes += entry.bytes();
             group.push(entry);
@@ -457,9 +468,9 @@ impl Queue {
     }
 }
 
-#[cfg(test)]
+#[cfg(any(test, feature = "simulation"))]
 impl Log {
-    /// The thread's work in a test without a thread: one group, after a check of the disk.
+    /// The thread's work where there is no thread: one group, after a check of the disk.
     pub(crate) fn commit_waiting(&self) {
         lock(&self.writer).checked_at = None;
         self.commit_group(self.queue.take());
@@ -468,5 +479,29 @@ impl Log {
     /// Makes the log start new files more often.
     pub(crate) fn limit_files(&self, bytes_max: u64) {
         lock(&self.writer).wal.limit_files(bytes_max);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Finding F12: all of one identity's flushes were written before those of others.
+    #[test]
+    fn a_group_has_entries_of_everyone_who_waits() {
+        let room = Arc::new(Semaphore::new(1_000));
+        let queue = Queue::default();
+        let [greedy, honest] = [1, 2].map(|number| Identity::Address([10, 0, 0, number].into()));
+        let push = |identity, bytes| {
+            let room = room.clone().try_acquire_owned().unwrap();
+            queue
+                .push(Some(identity), Entry::Hello { record: vec![0; bytes], _room: room })
+                .unwrap();
+        };
+        (0..16).for_each(|_| push(&greedy, 1 << 20));
+        push(&honest, 100);
+        let group: Vec<usize> = queue.next_group().unwrap().iter().map(Entry::bytes).collect();
+        assert_eq!(group, [1 << 20, 100, 1 << 20, 1 << 20, 1 << 20]);
+        assert_eq!(queue.take().len(), 12);
     }
 }

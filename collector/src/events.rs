@@ -13,11 +13,15 @@ use tokio::sync::broadcast::{self, Receiver, Sender};
 
 use crate::ingest_status::IngestBlocked;
 use crate::limits::{EVENT_SUBSCRIBERS_MAX, EVENTS_RECENT_MAX, EVENTS_WAITING_MAX};
-use crate::rows::{RunRow, TaskRow};
+use crate::rows::{Disconnect, RunRow, TaskRow};
 use crate::session::{Session, SessionCell};
+use crate::shares::SlotPool;
 use crate::store::Manifest;
 use crate::sync::lock;
 use crate::telemetry::RunChange;
+
+/// Those of one identity, and those that are left to others.
+const SUBSCRIBERS_MAX: usize = SlotPool::capacity(EVENT_SUBSCRIBERS_MAX);
 
 /// A kind of event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,6 +31,8 @@ pub(crate) enum EventKind {
     WorkerConnected,
     WorkerAway,
     WorkerGone,
+    /// It connected while another life of the same worker was connected.
+    WorkerDuplicated,
     RunStarted,
     RunStopped,
     Damage,
@@ -35,12 +41,13 @@ pub(crate) enum EventKind {
 }
 
 impl EventKind {
-    pub(crate) const ALL: [EventKind; 10] = [
+    pub(crate) const ALL: [EventKind; 11] = [
         EventKind::TaskStarted,
         EventKind::TaskEnded,
         EventKind::WorkerConnected,
         EventKind::WorkerAway,
         EventKind::WorkerGone,
+        EventKind::WorkerDuplicated,
         EventKind::RunStarted,
         EventKind::RunStopped,
         EventKind::Damage,
@@ -55,6 +62,7 @@ impl EventKind {
             EventKind::WorkerConnected => "worker_connected",
             EventKind::WorkerAway => "worker_away",
             EventKind::WorkerGone => "worker_gone",
+            EventKind::WorkerDuplicated => "worker_duplicated",
             EventKind::RunStarted => "run_started",
             EventKind::RunStopped => "run_stopped",
             EventKind::Damage => "corruption",
@@ -86,6 +94,9 @@ pub(crate) struct WorkerIdentity {
     pub(crate) host: String,
     pub(crate) pid: u32,
     pub(crate) labels: BTreeMap<String, String>,
+    pub(crate) last_seen: Timestamp,
+    /// `None` while it is connected.
+    pub(crate) disconnect: Option<Disconnect>,
 }
 
 /// An event.
@@ -158,11 +169,10 @@ impl Events {
         self.subscribers.load(Ordering::Relaxed) > 0 && !self.is_paused.load(Ordering::Relaxed)
     }
 
-    /// Subscribes to later events; `None` past [`EVENT_SUBSCRIBERS_MAX`] subscribers, or if the
-    /// server ends.
+    /// Subscribes to later events; `None` past [`SUBSCRIBERS_MAX`] subscribers, or if the server ends.
     pub(crate) fn subscribe(&self) -> Option<Subscription> {
         let mut state = lock(&self.state);
-        if state.is_closed || self.subscribers.load(Ordering::Relaxed) >= EVENT_SUBSCRIBERS_MAX {
+        if state.is_closed || self.subscribers.load(Ordering::Relaxed) >= SUBSCRIBERS_MAX {
             return None;
         }
         let sender = state.sender.get_or_insert_with(|| Sender::new(EVENTS_WAITING_MAX));
@@ -206,6 +216,8 @@ impl Events {
             host: agent.host.clone(),
             pid: agent.pid,
             labels: agent.labels.clone(),
+            last_seen: session.last_seen,
+            disconnect: session.presence.disconnect(),
         };
         self.send(kind, Subject::Worker(Box::new(facts)), at);
     }
@@ -298,7 +310,7 @@ mod tests {
         events.pause(true);
         damage(&events, 1);
         assert_eq!(ids(1), [EVENTS_RECENT_MAX as u64 + 7]);
-        let held: Vec<_> = (0..EVENT_SUBSCRIBERS_MAX).map(|_| events.subscribe()).collect();
+        let held: Vec<_> = (0..SUBSCRIBERS_MAX).map(|_| events.subscribe()).collect();
         assert!(held.iter().all(Option::is_some) && events.subscribe().is_none());
         drop(held);
         assert!(events.subscribe().is_some());

@@ -13,22 +13,26 @@ use crate::store::{Second, Tier};
 pub(crate) type Hours = BTreeSet<u32>;
 
 /// The late hours of a flush at `now`: of the start of its window, the stops of its tasks and
-/// transfers, and the times of its resource samples.
+/// transfers, and the times of its resource samples. Hours of the future count as late ones.
 pub(crate) fn late_hours(checked: &CheckedFlush, now: Timestamp) -> Hours {
     let hour = |point: Timestamp| Second::of(point).0 / Tier::Hour.seconds();
-    let late_before = hour(now.shifted(-nanoseconds(LATE_AFTER)));
+    let usual = hour(now.shifted(-nanoseconds(LATE_AFTER)))..=hour(now);
+    times(checked).map(hour).filter(|hour| !usual.contains(hour)).collect()
+}
+
+/// The first second to which a flush adds rows; `None` if it adds none.
+pub(crate) fn first_second(checked: &CheckedFlush) -> Option<Second> {
+    times(checked).min().map(Second::of)
+}
+
+/// The times of all rows that a flush adds to tables.
+fn times(checked: &CheckedFlush) -> impl Iterator<Item = Timestamp> + '_ {
     let window = checked.window.iter().map(|stored| stored.range.start());
     let stops = checked.tasks.iter().filter_map(|task| task.stop);
     let transfers = checked.telemetry.transfers.iter().map(|transfer| transfer.stop);
     let samples = checked.telemetry.resources.iter().map(|sample| sample.at);
-    window
-        .chain(stops)
-        .chain(checked.totals.iter().map(|sum| sum.second))
-        .chain(transfers)
-        .chain(samples)
-        .map(hour)
-        .filter(|hour| *hour < late_before)
-        .collect()
+    let totals = checked.totals.iter().map(|sum| sum.second);
+    window.chain(stops).chain(totals).chain(transfers).chain(samples)
 }
 
 /// The late hours of unsealed data.

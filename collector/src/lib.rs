@@ -9,9 +9,11 @@
 //! Reading order: [`limits`], `clock`, `rows` (the values that memory and store share), `tree` (all
 //! agents' stacks in one), `store` (log and tables), `windows`, `ledger` and `telemetry` (what is in no
 //! table yet), `session` (one life of one agent), `state` (what questions read), `ingest` (what each
-//! message does), `commit` (how a flush becomes durable), `ingest_status` (whether ingest is blocked),
+//! message does), `pushed` (what foreign profilers push), `commit` (how a flush becomes durable), `ingest_status` (whether ingest is blocked),
 //! `sealing` (how memory becomes tables), `recovery` (how a collector restarts), `agent_control`
-//! (requests to running agents), `query` (questions and answers), [`serve`] (the protocols).
+//! (requests to running agents), `significance` (change or noise), `query` (questions and answers),
+//! [`auth`] (tokens and roles), `shares` (quotas and fair shares), `audit` (who did what), [`serve`] (the
+//! protocols).
 //!
 //! ```no_run
 //! # async fn run() -> Result<(), emberline_collector::ServeError> {
@@ -19,12 +21,14 @@
 //!
 //! let options = ServeOptions { listen: "127.0.0.1:0".parse().expect("an address"), ..Default::default() };
 //! let server = Collector::bind(options).await?;
-//! println!("listening on http://{}", server.local_addr());
+//! println!("listening on {}", server.url());
 //! server.serve(std::future::pending()).await
 //! # }
 //! ```
 
 mod agent_control;
+mod audit;
+pub mod auth;
 mod clock;
 mod collector;
 mod commit;
@@ -35,7 +39,10 @@ mod ingest_status;
 mod late_hours;
 mod ledger;
 pub mod limits;
+mod log_limit;
+mod naming;
 mod packed;
+mod pushed;
 mod query;
 mod recovery;
 mod rows;
@@ -43,19 +50,32 @@ mod sealing;
 pub mod serve;
 mod session;
 mod shapes;
+mod shares;
+mod significance;
+#[cfg(feature = "simulation")]
+#[doc(hidden)]
+pub mod simulation;
 mod state;
 pub mod store;
 mod sync;
+mod task_counters;
 mod telemetry;
 #[cfg(test)]
 mod testing;
 mod tree;
 mod windows;
 
+/// The document of a report: the page's views in one file that requests nothing. The collector's answers
+/// replace the comment `<!-- answers -->`.
+pub const REPORT_DOCUMENT: &str = include_str!("../page/report.html");
+
 pub use clock::Clock;
 pub use collector::Collector;
 pub use limits::Limits;
+pub use naming::{NOT_FOUND_CODE, SymbolSource};
+pub use query::{EndedTask, EndedTasksOf, compare_ended_tasks};
 pub use recovery::DataError;
-pub use serve::{ServeError, ServeOptions, Server};
+pub use serve::{ScrapeTarget, ServeError, ServeOptions, Server};
+pub use shares::{Quota, QuotaError, QuotaSettings};
 pub use store::wal::WalError;
 pub use store::{Retention, StoreError};

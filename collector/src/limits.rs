@@ -4,7 +4,12 @@
 //! Limits that both ends of the wire share (sizes of names and messages, depth, nodes of one agent)
 //! are in [`profiler_core::limits`].
 
+mod pushed;
+mod symbols;
+
 use std::time::Duration;
+
+pub use self::{pushed::*, symbols::*};
 
 /// The limits of a collector that can be configured. The defaults are the constants of this module.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -57,14 +62,34 @@ pub const TREE_NODES_MAX: usize = 4 << 20;
 /// refused.
 pub const SYMBOL_BYTES_MAX: usize = 1 << 30;
 
+/// Entries of a dictionary (strings, frames, nodes) that are applied under one lock of the tree: about
+/// a millisecond. A dictionary of more entries is applied on a thread of its own.
+pub const DICTIONARY_SLICE_ENTRIES: usize = 4_096;
+
+/// Most such dictionaries that are applied at once; further streams wait.
+pub const DICTIONARIES_MAX: usize = 2;
+
 /// Most running tasks. Past it, a start is counted but not kept; the end has the whole record.
 pub const LEDGER_ROWS_MAX: usize = 1_000_000;
 
 /// Most running tasks of one life of a worker, so that no worker uses up the ledger.
 pub const WORKER_ROWS_MAX: usize = LEDGER_ROWS_MAX / 10;
 
+/// Most memory of running and lost tasks. Past half of it, texts of running tasks are cut and details
+/// dropped until the task ends; past it, a start is counted but not kept.
+pub const OPEN_TASKS_BYTES_MAX: usize = 256 << 20;
+
+/// The same for the running tasks of one life of a worker.
+pub const WORKER_OPEN_TASKS_BYTES_MAX: usize = OPEN_TASKS_BYTES_MAX / 4;
+
 /// Most task names with totals of their own; further names share `[overflow]`.
 pub const LEDGER_NAMES_MAX: usize = 10_000;
+
+/// Most task names with metrics of their own; further names share `[other]`.
+pub const METRIC_TASK_NAMES_MAX: usize = 200;
+
+/// Most scrapes of `/metrics` at once.
+pub const SCRAPES_MAX: usize = 2;
 
 /// Most pairs of task and phase with sums of their own; a task's further phases share `[overflow]`.
 pub const PHASES_MAX: usize = 100_000;
@@ -77,8 +102,91 @@ pub const SESSIONS_MAX: usize = 10_000;
 /// label `[overflow]`, whose value is their number.
 pub const LABEL_BYTES_MAX: usize = 64 << 20;
 
-/// Most tasks in one flush: a full message of the smallest plausible rows.
-pub const FLUSH_TASKS_MAX: usize = 200_000;
+/// Most tasks in one flush: an agent closes a message at a quarter of the largest size, where it has
+/// half as many of the smallest plausible rows.
+pub const FLUSH_TASKS_MAX: usize = 1 << 16;
+
+/// Most memory of decoded messages that are not applied yet.
+pub const DECODED_BYTES_MAX: usize = 128 << 20;
+
+/// Part of [`DECODED_BYTES_MAX`] that only small messages may take.
+pub const DECODED_SMALL_BYTES: usize = 32 << 20;
+
+/// Most memory of a small message: an ordinary second of a large worker, many times over.
+pub const SMALL_MESSAGE_BYTES: usize = 1 << 20;
+
+/// Most bytes of messages of which only a part arrived. Past it, those that stall give way.
+pub const BEGUN_BYTES_MAX: usize = 64 << 20;
+
+/// A message that has begun must bring at least [`BEGUN_BYTES_MIN`] in each such time.
+pub const BEGUN_WINDOW: Duration = Duration::from_secs(10);
+
+/// Fewest bytes of a message that has begun in each [`BEGUN_WINDOW`], unless it ends.
+pub const BEGUN_BYTES_MIN: usize = 64 << 10;
+
+/// How often a message that found no room looks again.
+pub const BEGUN_RETRY_EVERY: Duration = Duration::from_millis(100);
+
+/// Most bytes of answers that are not read yet. Past it, those that nobody reads give way.
+pub const ANSWER_BYTES_MAX: usize = 256 << 20;
+
+/// Bytes of an answer that are handed to its connection at once. Smaller answers are not counted.
+pub const ANSWER_PIECE_BYTES: usize = 64 << 10;
+
+/// How often a finished answer that found no room looks again.
+pub const ANSWER_RETRY_EVERY: Duration = Duration::from_millis(50);
+
+/// Most encoded bytes a second of one identity's agents, unless its quota says otherwise: 64,000 busy
+/// workers, or three cores of work for the collector.
+pub const QUOTA_BYTES_PER_SECOND: u64 = 64 << 20;
+
+/// Least such quota: an idle agent needs about 100 bytes a second.
+pub const QUOTA_BYTES_PER_SECOND_MIN: u64 = 1 << 10;
+
+/// Time whose bytes an identity may send at once: a fleet that reconnects sends its dictionaries.
+pub const QUOTA_BURST: Duration = Duration::from_secs(10);
+
+/// How long a message may wait for its identity's quota of bytes. Past it, the stream ends.
+pub const QUOTA_WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// Most memory of one identity's decoded messages that are not applied yet.
+pub const QUOTA_DECODED_BYTES: u64 = DECODED_BYTES_MAX as u64 / 2;
+
+/// Least such quota: it has room for a small message in its part for these.
+pub const QUOTA_DECODED_BYTES_MIN: u64 = 4 << 20;
+
+/// Most stack nodes that one identity may add to the fleet's tree in a life of the collector. Past it,
+/// its new stacks count as `[overflow]` below their task.
+pub const QUOTA_NODES: u64 = TREE_NODES_MAX as u64 / 4 * 3;
+
+/// Most bytes of names and frames that one identity may add, plus one message. Past it, its new names
+/// count as `[overflow]`.
+pub const QUOTA_SYMBOL_BYTES: u64 = SYMBOL_BYTES_MAX as u64 / 4 * 3;
+
+/// Most memory of one identity's running tasks. Past it, its starts are counted but not kept.
+pub const QUOTA_RUNNING_BYTES: u64 = OPEN_TASKS_BYTES_MAX as u64 / 4 * 3;
+
+/// How often one identity's refusals by one quota are logged.
+pub const QUOTA_LOG_EVERY: Duration = Duration::from_secs(60);
+
+/// Most rows on quotas in one answer; those with the most refusals come first.
+pub const QUOTA_ROWS_MAX: usize = 100;
+
+/// Longest text from outside in a line of the audit log, in bytes.
+pub const AUDIT_TEXT_BYTES_MAX: usize = 200;
+
+/// Most workers that a line of the audit log names.
+pub const AUDIT_NAMES_MAX: usize = 5;
+
+/// Part of [`SESSIONS_MAX`] that any identity gets: while it has less, a new session of it replaces one
+/// of the identity with the most.
+pub const SESSIONS_SHARE_DIVISOR: usize = 8;
+
+/// Identities that are remembered after they left. Those with connections come on top.
+pub const ACCOUNTS_MAX: usize = 1_000;
+
+/// When a peer that was refused for lack of room should come back.
+pub const RETRY_AFTER: Duration = Duration::from_secs(5);
 
 /// Largest record of the log, in bytes: the size that the largest message can have with nodes and
 /// names in the collector's terms. A larger flush is rejected.
@@ -113,19 +221,28 @@ pub const DISK_RESERVE_BYTES: u64 = 32 << 20;
 /// How often the disk's free space is checked, and how long a full disk is left alone.
 pub const DISK_CHECK_EVERY: Duration = Duration::from_secs(1);
 
-/// How far ahead of the collector's clock a cycle may start. A cycle further ahead comes from a
-/// wrong clock, and would outlive all others.
+/// How far ahead of the collector's clock any time may be. What is further ahead comes from a wrong
+/// clock, and would outlive everything else.
 pub const AHEAD_MAX: Duration = Duration::from_secs(60 * 60);
 
-/// How far behind the collector's clock a cycle may start or a task end: longer than any retention.
-/// Older rows come from a wrong clock, and would make files only to be dropped.
+/// How far behind the collector's clock a cycle of a live agent may start or a task end: longer than the
+/// default retention. Older rows come from a wrong clock. Imports may be as old as rollups are retained.
 pub const BEHIND_MAX: Duration = Duration::from_secs(400 * 86_400);
+
+/// Most threads that a process can have spent a cycle's weight in. The default limit on memory
+/// mappings allows half as many.
+pub const CYCLE_THREADS_MAX: u64 = 1 << 16;
+
+/// Time of a thread from before a cycle that may count in the cycle: an agent attributes a thread's
+/// time when it next sees the thread, which may be after the process was stopped for a while.
+pub const CYCLE_LATE_MAX: Duration = Duration::from_secs(60);
 
 /// The age at which data counts as late.
 pub const LATE_AFTER: Duration = Duration::from_secs(86_400);
 
-/// Most hours that late data in memory may be spread over: eight days of an absent agent. Past it,
-/// agents wait until memory is sealed. A single flush that spans more is rejected.
+/// Most hours other than the last day's that data in memory may be spread over: eight days of an
+/// absent agent. Past it, agents wait until memory is sealed. A single flush that spans more is
+/// rejected.
 pub const LATE_HOURS_MAX: usize = 200;
 
 /// How long after its end a session keeps its dictionary in memory. An agent that reconnects later
@@ -138,6 +255,10 @@ pub const GRACE: Duration = Duration::from_secs(10);
 /// How long a stream may be silent. An agent flushes each second, so a silent one is cut off or
 /// stopped; a live agent reconnects by itself.
 pub const SILENCE_MAX: Duration = Duration::from_secs(60);
+
+/// How long before its end a stream's last message is older than that of a process that was killed:
+/// several flushes are missing then.
+pub const SILENT_AFTER: Duration = Duration::from_secs(5);
 
 /// How long a new stream may take to send its Hello.
 pub const HELLO_MAX: Duration = Duration::from_secs(10);
@@ -179,6 +300,12 @@ pub const SHAPES_MAX: usize = 2;
 /// Most sums, by group, stack and state, of one grouped profile.
 pub const GROUPED_SUMS_MAX: usize = 4 << 20;
 
+/// Most rows, by second, worker, stack or thread, and state, of a profile of single threads.
+pub const THREAD_PROFILE_ROWS_MAX: usize = 4 << 20;
+
+/// Most seconds of a profile by second: ten minutes, which is more columns than a page has room for.
+pub const PROFILE_SECONDS_MAX: usize = 600;
+
 /// Most separate groups of a grouped profile; the lighter ones are summed in one more.
 pub const GROUPS_MAX: usize = 100;
 
@@ -207,6 +334,9 @@ pub const SEALING_WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// Unsealed bytes in memory at which ingest is blocked: sealing fails or is too slow.
 pub const UNSEALED_BYTES_FULL: usize = 4 * UNSEALED_BYTES_MAX;
+
+/// The same for identities that sent less than half of these bytes.
+pub const UNSEALED_BYTES_FULL_FOR_OTHERS: usize = UNSEALED_BYTES_FULL / 8 * 9;
 
 /// How long after a failed sealing it is retried.
 pub const SEAL_RETRY_AFTER: Duration = Duration::from_secs(5);
@@ -239,6 +369,9 @@ pub const BODY_BYTES_MAX: usize = 4_096;
 /// Most values of one repeated parameter.
 pub const FILTER_VALUES_MAX: usize = 100;
 
+/// Most patterns of a parameter of a profile's view. A pattern is matched with every name.
+pub(crate) const VIEW_PATTERNS_MAX: usize = 8;
+
 /// Rows of tasks in an answer without a `limit` parameter.
 pub const TASK_ROWS_DEFAULT: usize = 10_000;
 
@@ -248,14 +381,71 @@ pub const TASK_ROWS_MAX: usize = 100_000;
 /// Most rows of tasks in a columnar answer, where a row takes about 25 bytes instead of 500.
 pub const TASK_COLUMNS_MAX: usize = 1_000_000;
 
+/// Workers in an answer on workers without a `limit` parameter.
+pub const WORKERS_DEFAULT: usize = 1_000;
+
 /// Most steps of a timeline.
 pub const TIMELINE_STEPS_MAX: u64 = 4_000;
+
+/// Most steps of the durations of a task name, unless a step is given.
+pub const DURATION_STEPS_DEFAULT: u64 = 200;
+
+/// Most buckets of all histograms of an answer, about 40 bytes each.
+pub const DURATION_BUCKETS_MAX: usize = 1_000_000;
+
+/// Task names in a comparison without a `limit` parameter.
+pub const COMPARED_NAMES_DEFAULT: usize = 1_000;
+
+/// Slices of time on each side of a comparison, which show how much durations fluctuate: more would be
+/// too short to differ from their neighbors, fewer would not show how much they differ.
+pub const COMPARED_SLICES: usize = 20;
 
 /// Most series of a timeline; the smaller ones are summed in one more.
 pub const TIMELINE_SERIES_MAX: usize = 100;
 
 /// How long requests and streams may take to end at a shutdown.
 pub const SHUTDOWN_MAX: Duration = Duration::from_secs(5);
+
+/// Most open connections, fewer if the process may have fewer descriptors.
+pub const CONNECTIONS_MAX: usize = 20_000;
+
+/// Open connections of a process that may have hardly any descriptors.
+pub const CONNECTIONS_MIN: usize = 32;
+
+/// Descriptors that connections leave to the store: [`OPEN_FILES_MAX`], the log, files that are being
+/// written, and those of the runtime.
+pub const DESCRIPTORS_RESERVED: usize = OPEN_FILES_MAX + 88;
+
+/// Longest time from a connection to its first request, and for the head of each request.
+pub const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Longest time for the body of a reader's request.
+pub const UPLOAD_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Longest time without a request on a connection.
+pub const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Longest time in which a peer takes nothing of an answer.
+pub const STALL_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How often a peer that speaks HTTP/2 is pinged, and how long it may take to answer.
+pub const PING_EVERY: Duration = Duration::from_secs(20);
+
+/// Most streams of one connection.
+pub const STREAMS_MAX: u32 = 64;
+
+/// Most bytes that a peer may send ahead on one stream, and on all streams of a connection together.
+pub const RECEIVE_WINDOW_BYTES: u32 = 1 << 20;
+
+/// Most bytes of one response that wait for the peer in the protocol's own buffers.
+pub const SEND_BUFFER_BYTES: usize = 64 << 10;
+
+/// Most bytes of a request's head, and of HTTP/1's buffers for a connection.
+pub const HEAD_BYTES_MAX: usize = 128 << 10;
+
+/// How long the last sealing may take at a shutdown. Together with [`SHUTDOWN_MAX`] less than the ten
+/// seconds after which container runtimes kill a process.
+pub const SEAL_AT_END_MAX: Duration = Duration::from_secs(4);
 
 /// The data of a lost log is taken to begin this long before the newest tables: flushes may have
 /// been in flight, and agents rarely keep data for longer.
@@ -311,6 +501,10 @@ pub const RUNS_MAX: usize = 10_000;
 /// Most expectations (of one name, in one life of a worker); past it, the oldest tenth is dropped.
 pub const EXPECTATIONS_MAX: usize = 100_000;
 
+/// Most workers with rows of their own in tables; further ones share `[overflow]`. With a thousand new
+/// ids a day, three years.
+pub const WORKERS_MAX: usize = 1 << 20;
+
 /// Most pairs of peer and type with transfer sums of their own; further ones share `[overflow]`.
 pub const LINKS_MAX: usize = 100_000;
 
@@ -330,14 +524,75 @@ pub const PROGRESS_STARTS_MAX: usize = 64;
 /// Most events that wait for a subscriber; past it, the oldest are counted as missed.
 pub const EVENTS_WAITING_MAX: usize = 4_096;
 
-/// Most subscribers to events; further ones are refused.
+/// Most subscribers to events of one identity, while no others want them; further ones are refused.
 pub const EVENT_SUBSCRIBERS_MAX: usize = 32;
+
+/// Most requests of one identity that wait for a profile of the time to come, while no others want
+/// them; further ones are refused.
+pub const LIVE_PROFILES_MAX: usize = 16;
+
+/// Longest time to come in a profile.
+pub const LIVE_PROFILE_SECONDS_MAX: u32 = 300;
 
 /// Most recent events of workers, runs and damage.
 pub const EVENTS_RECENT_MAX: usize = 1_000;
 
 /// How often an idle event stream is written to.
 pub const EVENTS_KEEP_ALIVE: Duration = Duration::from_secs(15);
+
+/// How often a collector warns that others can reach it unprotected.
+pub const EXPOSED_WARNING_EVERY: Duration = Duration::from_secs(3_600);
+
+/// Most tokens of a collector.
+pub const TOKENS_MAX: usize = 1_000;
+
+/// Largest token file: [`TOKENS_MAX`] with notes and patterns of a usual length.
+pub const TOKEN_FILE_BYTES_MAX: u64 = 4 << 20;
+
+/// Longest note of a token, in bytes.
+pub const TOKEN_NOTE_BYTES_MAX: usize = 200;
+
+/// Most patterns of workers of one token.
+pub const WORKER_PATTERNS_MAX: usize = 64;
+
+/// Longest pattern of workers, in bytes.
+pub const WORKER_PATTERN_BYTES_MAX: usize = 256;
+
+/// Longest session of a browser, from its login.
+pub const LOGIN_MAX: Duration = Duration::from_secs(12 * 3_600);
+
+/// Longest time without a request or an open stream of a session.
+pub const LOGIN_IDLE_MAX: Duration = Duration::from_secs(2 * 3_600);
+
+/// Most sessions of all browsers, at about 300 bytes each.
+pub const LOGINS_MAX: usize = 4_096;
+
+/// Most sessions of one token's holders.
+pub const LOGINS_PER_TOKEN_MAX: usize = 32;
+
+/// Largest body of a login: a token and a path of [`RETURN_PATH_BYTES_MAX`], each byte as `%XX`.
+pub const LOGIN_BODY_BYTES_MAX: usize = 16 << 10;
+
+/// Longest path and query to which a browser returns after a login; past it, the start page.
+pub const RETURN_PATH_BYTES_MAX: usize = 4_096;
+
+/// Period in which lines about rejected requests are counted.
+pub const DENIED_PERIOD: Duration = Duration::from_secs(60);
+
+/// Most lines about rejected requests in a [`DENIED_PERIOD`].
+pub const DENIALS_LOGGED: u32 = 60;
+
+/// Most of them about one peer.
+pub const DENIALS_LOGGED_PER_PEER: u32 = 5;
+
+/// Most peers whose lines are counted; requests of further ones are not logged one by one.
+pub const DENIED_PEERS_MAX: usize = 1_000;
+
+/// Most log lines of one kind that agents and readers can cause at once.
+pub const LOG_LINES_AT_ONCE: u32 = 50;
+
+/// How often such a line may be written after that: 17,000 lines a day of each kind.
+pub const LOG_LINE_EVERY: Duration = Duration::from_secs(5);
 
 /// A duration in nanoseconds, as timestamps have them.
 pub(crate) fn nanoseconds(duration: Duration) -> i64 {

@@ -154,7 +154,7 @@ impl<'a> Part<'a> {
         encoded_len_varint(self.quantum_ns) + self.bytes.len()
     }
 
-    pub(crate) fn read((task, state): (NodeId, State), mut bytes: &'a [u8]) -> Part<'a> {
+    pub(crate) fn read(task: NodeId, state: State, mut bytes: &'a [u8]) -> Part<'a> {
         let quantum_ns = varint(&mut bytes).expect(OURS);
         Part { task, state, quantum_ns, bytes }
     }
@@ -298,7 +298,7 @@ mod tests {
                 let mut bytes = Vec::new();
                 part.write(&mut bytes);
                 prop_assert_eq!(bytes.len(), part.written_bytes());
-                let same = Part::read((part.task, part.state), &bytes);
+                let same = Part::read(part.task, part.state, &bytes);
                 prop_assert!(same.entries().eq(part.entries()));
                 let mut sums = Vec::new();
                 same.each(|node, nanoseconds| sums.push((node, nanoseconds)));

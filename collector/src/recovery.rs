@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -13,12 +14,13 @@ use crate::commit::Log;
 use crate::ingest::Ingest;
 use crate::late_hours::{LateHours, late_hours};
 use crate::limits::{LOST_LOG_MARGIN, nanoseconds};
+use crate::rows::DisconnectReason;
 use crate::session::{Presence, SessionCell};
 use crate::state::CollectorState;
 use crate::store::wal::{
-    Flush, Hello, LocalDisk, LogContents, LogDisk, Record, TreeDelta, Wal, WalError,
+    self, Flush, Hello, LocalDisk, LogContents, LogDisk, Record, TreeDelta, Wal, WalError,
 };
-use crate::store::{DirectoryLock, LostLog, Objects, Second, StoreError};
+use crate::store::{DirectoryLock, LostLog, Manifest, Objects, Second, StoreError};
 use crate::sync::{lock, read, write};
 
 /// A data folder that cannot be used.
@@ -57,14 +59,40 @@ pub enum DataError {
     /// The tables cannot be used.
     #[error(transparent)]
     Tables(#[from] StoreError),
+    /// The newest version of the tables cannot be written again.
+    #[error(
+        "cannot write to the tables; nothing was removed: free some space or repair the disk, then \
+         start again"
+    )]
+    Unpublished {
+        /// The reason.
+        #[source]
+        source: StoreError,
+    },
+}
+
+/// Mode of a new data folder. Profiles reveal as much as source code and logs.
+const PRIVATE_FOLDER: u32 = 0o700;
+
+/// Warns if users other than the folder's owner can enter it.
+fn warn_if_public(folder: &Path) {
+    let mode = fs::metadata(folder).map_or(0, |metadata| metadata.permissions().mode() & 0o777);
+    if mode & !PRIVATE_FOLDER != 0 {
+        let folder = folder.display();
+        tracing::warn!("other users can read {folder} (mode {mode:o}): run chmod 700 {folder}");
+    }
 }
 
 impl Collector {
     /// A collector with the data in a folder, which keeps there what it acknowledges.
     pub(crate) fn open_folder(settings: Settings, folder: &Path) -> Result<Collector, DataError> {
         let failed = |source| DataError::Directory { folder: folder.to_owned(), source };
-        fs::create_dir_all(folder)
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(PRIVATE_FOLDER)
+            .create(folder)
             .map_err(|error| no_folder(folder).unwrap_or_else(|| failed(error)))?;
+        warn_if_public(folder);
         // Makes a new folder durable. If its parent cannot be opened, the folder existed before.
         if let Some(parent) = fs::canonicalize(folder).ok().as_deref().and_then(Path::parent) {
             let _ = File::open(parent).and_then(|parent| parent.sync_all());
@@ -87,13 +115,21 @@ impl Collector {
     pub(crate) fn open(
         settings: Settings,
         objects: Objects,
-        disk: Box<dyn LogDisk>,
+        mut disk: Box<dyn LogDisk>,
         guard: Option<DirectoryLock>,
     ) -> Result<Collector, DataError> {
-        let Settings { clock, limits, retention, grace } = settings;
-        let state = Arc::new(CollectorState::open(clock, limits, objects)?);
+        let Settings { clock, limits, quotas, retention, grace, naming } = settings;
+        if wal::is_new(&mut *disk)? {
+            Manifest::delete_lone_first(&objects)?;
+        }
+        let state = Arc::new(CollectorState::open(clock, limits, objects, naming)?);
         let now = state.clock.now();
         let wal_from = state.tables.manifest().wal_from;
+        // The last process ended between writing a version and removing the log that it replaces, so its
+        // sync may have failed. The log is removed below.
+        if wal::has_files_before(&mut *disk, wal_from)? {
+            state.tables.republish().map_err(|source| DataError::Unpublished { source })?;
+        }
         let mut replay = Replay { state: &state, late: LateHours::default() };
         // Replayed events are not reported again.
         state.events.pause(true);
@@ -107,8 +143,8 @@ impl Collector {
         tracing::info!(files, records, bytes, torn_bytes, damages, sessions, "log replayed");
         let reserve = state.limits.disk_reserve_bytes;
         let log = Arc::new(Log::new(wal, found, state.clone(), guard, reserve));
-        let ingest = Ingest::new(state.clone(), Some(log), late, grace);
-        Ok(Collector::of(state, ingest, retention))
+        let ingest = Ingest::new(state.clone(), Some(log), late, grace, &retention);
+        Ok(Collector::of(state, ingest, retention, &quotas))
     }
 }
 
@@ -116,7 +152,9 @@ impl Collector {
 fn note_lost_log(state: &CollectorState, found: &LogContents, now: Timestamp) {
     let before = state.tables.manifest();
     let made_at = Timestamp::from_unix_ns(before.made_at_ns);
-    let from = Second::of(made_at.min(now).shifted(-nanoseconds(LOST_LOG_MARGIN))).0;
+    let from = Second::of(made_at.min(now).shifted(-nanoseconds(LOST_LOG_MARGIN)));
+    // Lost records may have had late data.
+    let from = found.data_from.map_or(from, |first| first.min(from)).0;
     // The clock may have been set back meanwhile.
     let to = Second::of(made_at.max(now)).0.saturating_add(1);
     let lost = found.lost().map(|(path, reason)| LostLog { path, reason, from, to });
@@ -132,10 +170,15 @@ fn note_lost_log(state: &CollectorState, found: &LogContents, now: Timestamp) {
     state.show_manifest(&manifest);
 }
 
-/// Marks all agents as away: each may reconnect within the grace period and find its tasks running.
+/// Marks all agents that were not gone as away: each may reconnect within the grace period and find
+/// its tasks running.
 fn await_agents(state: &CollectorState, now: Timestamp) {
     for cell in lock(&state.registry).all() {
-        lock(&cell.state).presence = Presence::Away(now);
+        let mut session = lock(&cell.state);
+        if session.presence == Presence::Connected {
+            let disconnect = cell.disconnect(now, DisconnectReason::Unknown);
+            session.presence = Presence::Away(disconnect);
+        }
     }
 }
 
@@ -172,6 +215,8 @@ impl Replay<'_> {
         let mut registry = lock(&self.state.registry);
         let mut session = lock(&cell.state);
         session.note_seen(received_at);
+        // The tables may have the end of an earlier stream.
+        session.presence = Presence::Connected;
         registry.set_agent(&mut session, hello.agent());
         Ok(())
     }
@@ -200,7 +245,7 @@ impl Replay<'_> {
         session.note_seen(received_at);
         session.note_applied(&checked);
         self.late.restore(late_hours(&checked, received_at));
-        state.insert(&cell, checked);
+        state.insert(&cell, None, checked);
         Ok(())
     }
 

@@ -6,7 +6,7 @@
 //! files are removed once the tables hold it.
 
 use std::io;
-use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -117,6 +117,7 @@ impl Sealer {
         let state = &*self.state;
         let sessions = lock(&state.registry).all();
         lock(&self.ingest.late).take_for_sealing();
+        self.ingest.unsealed_shares.clear();
         Unsealed {
             sessions: sessions.iter().map(|cell| cell.record()).collect(),
             windows: write(&state.windows).take_for_sealing(),
@@ -136,13 +137,35 @@ impl Sealer {
         Ok(())
     }
 
-    /// Stops the thread and the log. Seals what is in memory, if the tables outlive the process.
-    pub(crate) fn end(&self, thread: SealerThread) {
-        thread.stop();
-        let Some(log) = &self.ingest.log else { return };
-        log.close();
-        if let Err(error) = self.seal() {
-            report("the last sealing failed; the log holds its rows", &error);
+    /// Stops the log, then the thread. Seals what is in memory if the tables outlive the process, but
+    /// returns after `at_most`: the log has the rows too, and what the next start finds of an
+    /// unfinished sealing is garbage.
+    pub(crate) fn end(self: &Arc<Sealer>, thread: SealerThread, at_most: Duration) {
+        thread.signal();
+        if let Some(log) = &self.ingest.log {
+            log.close();
+        }
+        let sealer = self.clone();
+        let (ended, end) = mpsc::channel();
+        let last = thread::Builder::new().name(THREAD_NAME.to_owned()).spawn(move || {
+            thread.join();
+            if sealer.ingest.log.is_some()
+                && let Err(error) = sealer.seal()
+            {
+                report("the last sealing failed; the log holds its rows", &error);
+            }
+            // The store stays locked while anybody holds the log.
+            drop(sealer);
+            // The receiver may have given up.
+            let _ = ended.send(());
+        });
+        if let Err(error) = last {
+            return tracing::warn!(%error, "no last sealing; the log holds its rows");
+        }
+        if end.recv_timeout(at_most).is_err() {
+            tracing::warn!(
+                "the last sealing took over {at_most:?} and was left; the log holds its rows"
+            );
         }
     }
 
@@ -184,10 +207,13 @@ impl SealerThread {
         Ok(SealerThread { stop, thread: Some(thread) })
     }
 
-    /// Stops the thread after its current step.
-    fn stop(mut self) {
+    /// Makes the thread end after its current step.
+    fn signal(&self) {
         *lock(&self.stop.is_set) = true;
         self.stop.changed.notify_one();
+    }
+
+    fn join(mut self) {
         let ended = self.thread.take().map(JoinHandle::join);
         if ended.is_some_and(|ended| ended.is_err()) {
             tracing::error!("the store's thread panicked: a bug of Emberline");

@@ -13,6 +13,7 @@ use profiler_core::{NodeId, Profile, Weight};
 
 use crate::id_set::IdSet;
 use crate::limits::{SHAPE_NODES_MAX, SHAPES_MAX};
+use crate::naming::Naming;
 use crate::sync::{lock, read};
 use crate::tree::{Excerpt, ProfileForm, TopNode, Tree};
 
@@ -31,9 +32,18 @@ struct CachedShapes {
     missed_at: u32,
 }
 
+/// The tree, and the names of what agents did not name.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NamedTree<'t> {
+    pub(crate) tree: &'t RwLock<Tree>,
+    pub(crate) naming: &'t Naming,
+}
+
 #[derive(Debug)]
 struct TreeShape {
     form: ProfileForm,
+    /// Of the names in it.
+    revision: u64,
     shape: Shape,
     /// By the tree's node: its node in the shape, or the root if it has none.
     node_of: Vec<NodeId>,
@@ -46,12 +56,15 @@ impl ShapeCache {
     /// or if a node has time of the language runtime, which shapes leave out.
     pub(crate) fn profile(
         &self,
-        tree: &RwLock<Tree>,
+        NamedTree { tree, naming }: NamedTree<'_>,
         form: ProfileForm,
-        (touched, tops): (&IdSet, &[TopNode]),
+        touched: &IdSet,
+        tops: &[TopNode],
         own: impl Fn(NodeId) -> Weight,
     ) -> Option<Profile> {
-        let shape = self.find(form, touched).or_else(|| self.make(tree, form, touched))?;
+        let revision = naming.revision();
+        let found = self.find(form, revision, touched);
+        let shape = found.or_else(|| self.make(NamedTree { tree, naming }, form, touched))?;
         let mut weights = Vec::with_capacity(touched.count());
         let mut last = (NodeId::ROOT, false);
         for node in touched.iter().map(NodeId) {
@@ -72,9 +85,10 @@ impl ShapeCache {
     }
 
     /// The shape of that form, if it covers all touched nodes.
-    fn find(&self, form: ProfileForm, touched: &IdSet) -> Option<Arc<TreeShape>> {
+    fn find(&self, form: ProfileForm, revision: u64, touched: &IdSet) -> Option<Arc<TreeShape>> {
         let shapes = &mut lock(&self.0).shapes;
-        let at = shapes.iter().position(|shape| shape.form == form)?;
+        let at =
+            shapes.iter().position(|shape| shape.form == form && shape.revision == revision)?;
         let shape = shapes.remove(at)?;
         shapes.push_front(shape.clone());
         let nodes = u32::try_from(shape.node_of.len()).unwrap_or(u32::MAX);
@@ -83,20 +97,24 @@ impl ShapeCache {
 
     fn make(
         &self,
-        tree: &RwLock<Tree>,
+        NamedTree { tree, naming }: NamedTree<'_>,
         form: ProfileForm,
         touched: &IdSet,
     ) -> Option<Arc<TreeShape>> {
+        let revision = naming.revision();
         let nodes = read(tree).node_count();
         let is_worth = touched.count().saturating_mul(WORTH_ONE_IN) >= nodes as usize;
         let rests = std::mem::replace(&mut lock(&self.0).missed_at, nodes) == nodes;
         if !rests || !is_worth || nodes as usize > SHAPE_NODES_MAX {
             return None;
         }
-        let excerpt = Excerpt::of(tree, (0..nodes).collect());
+        let excerpt = Excerpt::of(tree, (0..nodes).collect()).named(naming);
+        if naming.is_unfinished() {
+            return None;
+        }
         let top_of = [vec![NodeId::ROOT], excerpt.tops()].concat();
         let (shape, node_of) = excerpt.shape(form);
-        let made = Arc::new(TreeShape { form, shape, node_of, top_of });
+        let made = Arc::new(TreeShape { form, revision, shape, node_of, top_of });
         let shapes = &mut lock(&self.0).shapes;
         shapes.retain(|shape| shape.form != form);
         shapes.push_front(made.clone());
@@ -166,7 +184,9 @@ mod tests {
                     let tops = read(&tree).tops_kept(&filter);
                     let excerpt = Excerpt::of(&tree, touched.clone());
                     let expected = excerpt.profile(SampleScope { filter: &filter, phases: &PhaseFilter::All }, own, form);
-                    let ask = || shapes.profile(&tree, form, (&touched, &tops), own);
+                    let naming = Naming::default();
+                    let named = NamedTree { tree: &tree, naming: &naming };
+                    let ask = || shapes.profile(named, form, &touched, &tops, own);
                     match [ask(), ask()] {
                         [before, Some(profile)] => {
                             prop_assert!(before.is_none_or(|before| before == profile));

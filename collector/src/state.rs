@@ -7,21 +7,30 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 
-use profiler_core::{Outcome, TaskRecord, Timestamp, WorkerId};
+use profiler_core::{TaskRecord, WorkerId};
 
 use crate::agent_control::DesiredSettings;
 use crate::clock::Clock;
 use crate::events::{EventKind, Events};
-use crate::ledger::Ledger;
+use crate::id_set::IdSet;
+use crate::ledger::{Ledger, end_lost};
 use crate::limits::{Limits, RUNS_MAX};
-use crate::rows::{CheckedFlush, RunRow, TaskRow};
+use crate::log_limit::{Admitted, LineLimit};
+use crate::naming::Naming;
+use crate::rows::{CheckedFlush, Disconnect, DisconnectReason, RunRow, TaskRow};
 use crate::session::{Presence, Registry, Session, SessionCell};
-use crate::shapes::ShapeCache;
+use crate::shapes::{NamedTree, ShapeCache};
+use crate::shares::Account;
 use crate::store::{Manifest, Objects, StoreError, StoredState, Tables};
 use crate::sync::{lock, read, write};
+use crate::task_counters::TaskCounters;
 use crate::telemetry::UnsealedTelemetry;
-use crate::tree::Tree;
+use crate::tree::{Excerpt, Tree};
 use crate::windows::UnsealedWindows;
+
+/// Any agent can cause these lines.
+static LOST: LineLimit = LineLimit::new();
+static ENDED: LineLimit = LineLimit::new();
 
 /// The collector's data: tables, what is in no table yet, and the sessions of the agents.
 ///
@@ -36,12 +45,14 @@ pub(crate) struct CollectorState {
     pub(crate) desired: Mutex<DesiredSettings>,
     pub(crate) tree: RwLock<Tree>,
     pub(crate) shapes: ShapeCache,
+    pub(crate) naming: Naming,
     pub(crate) windows: RwLock<UnsealedWindows>,
     pub(crate) ledger: RwLock<Ledger>,
     pub(crate) telemetry: RwLock<UnsealedTelemetry>,
     pub(crate) events: Events,
     /// Flushes applied since the start.
     pub(crate) flushes: AtomicU64,
+    pub(crate) task_counters: TaskCounters,
 }
 
 impl CollectorState {
@@ -51,8 +62,9 @@ impl CollectorState {
         clock: Clock,
         limits: Limits,
         objects: Objects,
+        naming: Naming,
     ) -> Result<CollectorState, StoreError> {
-        let (tables, loaded) = Tables::open(objects)?;
+        let (tables, loaded) = Tables::open_by(clock.clone(), objects)?;
         let manifest = loaded.manifest.clone();
         let state = CollectorState {
             clock,
@@ -61,11 +73,13 @@ impl CollectorState {
             desired: Mutex::default(),
             tree: RwLock::new(Tree::new(limits.tree_nodes_max, limits.symbol_bytes_max)),
             shapes: ShapeCache::default(),
+            naming,
             windows: RwLock::new(UnsealedWindows::new(manifest.clone())),
             ledger: RwLock::new(Ledger::new(manifest.clone(), limits.ledger_rows_max)),
             telemetry: RwLock::new(UnsealedTelemetry::new(manifest, RUNS_MAX)),
             events: Events::new(),
             flushes: AtomicU64::new(0),
+            task_counters: TaskCounters::default(),
             limits,
         };
         state.restore(loaded);
@@ -93,7 +107,7 @@ impl CollectorState {
             registry.set_agent(&mut session, agent);
         }
         let running = loaded.running.into_iter().map(Arc::unwrap_or_clone);
-        write(&self.ledger).restore(running, loaded.lost_tasks);
+        write(&self.ledger).restore(running, loaded.lost_tasks, self.clock.now());
         write(&self.telemetry).restore(loaded.runs, loaded.expected);
     }
 
@@ -105,18 +119,23 @@ impl CollectorState {
         for flush in flushes {
             debug_assert!(session.acked_seq < flush.seq, "the caller holds the commit lock");
             session.note_applied(&flush);
-            self.insert(cell, flush);
+            self.insert(cell, session.owner(), flush);
         }
         // The stream ended for good while the flushes were being logged: their running tasks are lost.
-        if let Presence::Gone(since) = session.presence {
-            self.end_life(cell, &mut session, since);
+        if let Presence::Gone(disconnect) = session.presence {
+            self.end_life(cell, &mut session, disconnect);
         }
         drop(session);
         self.flushes.fetch_add(count, Ordering::Relaxed);
     }
 
     /// Inserts a checked flush. The caller has the session's lock.
-    pub(crate) fn insert(&self, cell: &SessionCell, flush: CheckedFlush) {
+    pub(crate) fn insert(
+        &self,
+        cell: &SessionCell,
+        owner: Option<&Arc<Account>>,
+        flush: CheckedFlush,
+    ) {
         if let Some(window) = flush.window {
             write(&self.windows).insert(window);
         }
@@ -126,11 +145,13 @@ impl CollectorState {
         }
         if !flush.tasks.is_empty() || !flush.totals.is_empty() {
             self.report_tasks(cell, &flush.tasks);
+            flush.totals.iter().for_each(|totals| self.task_counters.count_sum(totals));
+            flush.tasks.iter().for_each(|task| self.task_counters.count(task));
             let mut ledger = write(&self.ledger);
             flush.totals.into_iter().for_each(|totals| ledger.count(totals));
             for record in flush.tasks {
                 let worker = cell.worker.clone();
-                ledger.upsert(TaskRow { worker, epoch: cell.epoch, record });
+                ledger.upsert_of(owner, TaskRow { worker, epoch: cell.epoch, record });
             }
         }
     }
@@ -163,10 +184,16 @@ impl CollectorState {
     }
 
     /// Ends the life of an agent that will not report how its tasks and runs ended: they are lost.
-    pub(crate) fn end_life(&self, cell: &SessionCell, session: &mut Session, since: Timestamp) {
+    pub(crate) fn end_life(
+        &self,
+        cell: &SessionCell,
+        session: &mut Session,
+        disconnect: Disconnect,
+    ) {
         let was_gone = matches!(session.presence, Presence::Gone(_));
-        session.presence = Presence::Gone(since);
+        session.end(disconnect);
         if !was_gone {
+            warn_of_end(cell, session, disconnect.reason);
             self.events.worker(EventKind::WorkerGone, cell, session, self.clock.now());
         }
         let last_seen = session.last_seen;
@@ -174,17 +201,29 @@ impl CollectorState {
             let running = read(&self.ledger).running_of(&cell.worker, cell.epoch);
             for row in running {
                 let mut row = Arc::unwrap_or_clone(row);
-                row.record.stop = Some(last_seen.max(row.record.start));
-                row.record.outcome = Outcome::Lost;
+                end_lost(&mut row.record, last_seen);
                 self.events.task(row, self.clock.now());
             }
         }
         let runs = write(&self.telemetry).end_runs_as_lost(&cell.worker, cell.epoch, last_seen);
         runs.into_iter().for_each(|change| self.events.run(change, self.clock.now()));
         let lost = write(&self.ledger).end_as_lost(&cell.worker, cell.epoch, last_seen);
-        if lost > 0 {
-            tracing::info!(worker = &*cell.worker.0, epoch = %cell.epoch, lost, "tasks ended as lost");
+        if lost > 0
+            && let Some(Admitted { suppressed }) = LOST.admit()
+        {
+            let worker = &*cell.worker.0;
+            tracing::info!(worker, epoch = %cell.epoch, lost, suppressed, "tasks ended as lost");
         }
+    }
+
+    /// The tree with the names of what agents did not name.
+    pub(crate) fn named_tree(&self) -> NamedTree<'_> {
+        NamedTree { tree: &self.tree, naming: &self.naming }
+    }
+
+    /// What these nodes need of the tree, with names.
+    pub(crate) fn excerpt(&self, nodes: IdSet) -> Excerpt {
+        Excerpt::of(&self.tree, nodes).named(&self.naming)
     }
 
     /// Shows readers a version whose tables hold the same as the one before, or less by expired data.
@@ -231,5 +270,22 @@ impl CollectorState {
         let mut cells = lock(&self.registry).all();
         cells.retain(|cell| workers.is_empty() || workers.iter().any(|id| **id == *cell.worker.0));
         cells
+    }
+}
+
+/// Logs the end of a life that no Goodbye announced.
+fn warn_of_end(cell: &SessionCell, session: &Session, reason: DisconnectReason) {
+    let agent = &session.agent;
+    let Some(next_step) = reason.next_step(agent.pid, &agent.host) else { return };
+    if let Some(Admitted { suppressed }) = ENDED.admit() {
+        tracing::warn!(
+            worker = &*cell.worker.0,
+            epoch = %cell.epoch,
+            reason = reason.name(),
+            cause = reason.cause(),
+            next_step,
+            suppressed,
+            "worker is gone"
+        );
     }
 }

@@ -1,6 +1,7 @@
 //! A worker for tests: counts stacks as an agent does and makes the messages that it would send.
 
 use std::pin::pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use profiler_core::limits::MESSAGE_BYTES_TARGET;
@@ -13,6 +14,7 @@ use profiler_core::{
     TaskRecord, TaskTotals, Telemetry, TimeRange, Timestamp, WorkerId,
 };
 
+use crate::shares::Account;
 use crate::tree::Tree;
 
 /// The result of what does not wait, because nothing else happens.
@@ -22,6 +24,11 @@ pub(crate) fn at_once<T>(future: impl Future<Output = T>) -> T {
         Poll::Ready(result) => result,
         Poll::Pending => panic!("it waits"),
     }
+}
+
+/// The account of streams without a connection.
+pub(crate) fn account() -> Arc<Account> {
+    Account::of_test(1)
 }
 
 /// When tests begin, by the collector's clock: Unix second 1,000,000.
@@ -62,7 +69,9 @@ pub(crate) struct TestWorker {
     pub(crate) host: String,
     pub(crate) zone: String,
     held: Marks,
-    seq: u64,
+    pub(crate) seq: u64,
+    /// Told in Hello.
+    pub(crate) answered_seq: u64,
     account: v1::LossAccount,
 }
 
@@ -84,6 +93,7 @@ impl TestWorker {
             zone: "a".into(),
             held: Marks::default(),
             seq: 0,
+            answered_seq: 0,
             account: v1::LossAccount::default(),
         }
     }
@@ -101,6 +111,8 @@ impl TestWorker {
             interval_ns: 10_000_000,
             started_at_ns: at(0).unix_ns() - self.offset_ns,
             sent_at_ns: 77,
+            answered_seq: self.answered_seq,
+            ..v1::Hello::default()
         }
     }
 
@@ -132,12 +144,12 @@ impl TestWorker {
                         Frame::thread(name, id.parse().unwrap())
                     }
                     // A line in the name makes two lines of one function.
-                    (_, name) => match name.split_once(':') {
-                        Some((name, line)) => {
-                            Frame::function(name, "src/x.rs", line.parse().unwrap())
+                    (_, name) => {
+                        match name.rsplit_once(':').map(|(name, line)| (name, line.parse())) {
+                            Some((name, Ok(line))) => Frame::function(name, "src/x.rs", line),
+                            _ => Frame::function(name, "src/x.rs", 1),
                         }
-                        None => Frame::function(name, "src/x.rs", 1),
-                    },
+                    }
                 };
                 self.symbols.intern(&frame)
             })
@@ -210,8 +222,8 @@ impl TestWorker {
     pub(crate) fn totals(&mut self, totals: &[TaskTotals]) -> Vec<v1::TaskTotals> {
         let mut totals = totals.to_vec();
         totals.iter_mut().for_each(|sum| sum.second = sum.second.shifted(-self.offset_ns));
-        let (mut flush, records) =
-            (v1::Flush::default(), Telemetry { totals, ..Telemetry::default() });
+        let mut flush = v1::Flush::default();
+        let records = Telemetry { totals, ..Telemetry::default() };
         encode_telemetry(&records, &mut flush, &mut |text| self.symbols.intern_string(text).0);
         flush.totals
     }
@@ -234,7 +246,7 @@ impl TestWorker {
 
     /// Tells the account what the collector refused.
     pub(crate) fn note_refused(&mut self, nanoseconds: u64) {
-        self.account.lost_refused_ns += nanoseconds;
+        self.account.lost_rejected_ns += nanoseconds;
     }
 
     /// The collector said how much it holds.

@@ -173,7 +173,8 @@ mod tests {
         #[test]
         fn every_view_has_each_window_once(steps in steps()) {
             let mut hot = UnsealedWindows::new(Arc::new(Manifest::default()));
-            let (mut versions, mut taken) = (vec![Vec::new()], None);
+            let mut versions = vec![Vec::new()];
+            let mut taken = None;
             let mut all = Vec::new();
             for step in steps {
                 match step {

@@ -8,7 +8,7 @@ const UNUSED: [string, string][] = [
   ["new Intl.NumberFormat(domEnv ? nav.language : 'en-US')", '{ format: String }'],
   ['new Intl.DateTimeFormat().resolvedOptions().timeZone', "''"],
 ];
-const withoutFormatters: Plugin = {
+export const withoutFormatters: Plugin = {
   name: 'uplot-without-formatters',
   transform(code, id) {
     if (!id.endsWith('/uPlot.esm.js')) return null;

@@ -12,7 +12,8 @@ async fn main() -> anyhow::Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let mut client = BufReader::new(TcpStream::connect(listener.local_addr()?).await?);
     tokio::spawn(serve(listener.accept().await?.0));
-    let (begun, mut answers) = (Instant::now(), String::new());
+    let begun = Instant::now();
+    let mut answers = String::new();
     while begun.elapsed() < Duration::from_secs(10) {
         client.write_all(b"100000\n").await?;
         client.read_line(&mut answers).await?;

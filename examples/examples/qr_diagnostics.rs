@@ -1,5 +1,5 @@
 //! Local diagnostics without a collector: the QR of a random 10,000 × 1,000 matrix in ten blocks and
-//! the product Q·R, as the origin's example does it. A bar shows how far it is; then there is a page
+//! the product Q·R, as in Dask's documentation. A bar shows how far it is; then there is a page
 //! with the tasks, the resources and the cache of blocks:
 //! `cargo run --release -p emberline-examples --example qr_diagnostics -- [FILE.html [SIDE]]`.
 
@@ -42,7 +42,8 @@ fn main() -> anyhow::Result<()> {
     drop(scopes);
 
     visualize(&[&profiler, &resources, &caches], &file)?;
-    let (tasks, took) = (profiler.results().len(), bar.last_duration());
+    let tasks = profiler.results().len();
+    let took = bar.last_duration();
     println!("{tasks} tasks in {took:.1?}, off by {residual:.1e} at most; see {file}");
     ensure!(residual < RESIDUAL_MAX, "the result is wrong");
     Ok(())
@@ -57,7 +58,8 @@ fn tall_skinny_qr(side: usize) -> f64 {
     let stack_task = task("stack-qr").key("stack-qr").start();
     let rs: Vec<Array2<f64>> = factored.iter().map(|(_, r)| Array2::clone(r)).collect();
     let stacked = factor::householder_qr(&factor::stack_rows(&rs));
-    let (q2, r) = (factor::form_q(&stacked, 0..side), stacked.thin_r().clone());
+    let q2 = factor::form_q(&stacked, 0..side);
+    let r = stacked.thin_r().clone();
     let q2: Vec<Mutex<Option<CachedValue<Array2<f64>>>>> = factor::split_rows(&[q2], side)
         .into_iter()
         .enumerate()

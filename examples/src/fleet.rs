@@ -10,6 +10,7 @@
 
 pub(crate) mod context;
 pub(crate) mod link;
+mod pace;
 pub(crate) mod pool;
 mod record;
 mod worker;
@@ -23,6 +24,7 @@ use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
+use profiler_core::Token;
 
 pub use record::{FleetEvent, LOG_VARIABLE, TaskCounts, WorkerRecord};
 pub use worker::worker_main;
@@ -33,6 +35,9 @@ const READY_WAIT: Duration = Duration::from_secs(30);
 /// Time for a worker to end its tasks and flush its agent; then it is killed.
 const STOP_WAIT: Duration = Duration::from_secs(15);
 const STOP_POLL: Duration = Duration::from_millis(10);
+/// Environment variables from which an agent takes its token.
+const TOKEN_VARIABLE: &str = "EMBERLINE_TOKEN";
+const TOKEN_FILE_VARIABLE: &str = "EMBERLINE_TOKEN_FILE";
 /// Bytes kept of a worker's stdout; a record is a few KB.
 const STDOUT_BYTES_MAX: u64 = 1 << 20;
 
@@ -47,6 +52,8 @@ pub struct FleetOptions {
     pub workers: usize,
     /// Collector URL for the agents.
     pub collector: String,
+    /// Token for the agents, in their environment; `None`: that of this process.
+    pub token: Option<Token>,
     /// Seed of the random matrices.
     pub seed: u64,
 }
@@ -55,7 +62,14 @@ impl FleetOptions {
     /// Four workers that run `exe fleet-worker`.
     pub fn new(exe: impl Into<PathBuf>, collector: impl Into<String>) -> Self {
         let args = vec!["fleet-worker".to_owned()];
-        Self { exe: exe.into(), args, workers: 4, collector: collector.into(), seed: 0 }
+        Self {
+            exe: exe.into(),
+            args,
+            workers: 4,
+            collector: collector.into(),
+            token: None,
+            seed: 0,
+        }
     }
 }
 
@@ -141,7 +155,12 @@ struct Worker {
 
 impl Worker {
     fn spawn(options: &FleetOptions, index: usize) -> anyhow::Result<Self> {
-        let mut child = Command::new(&options.exe)
+        let mut command = Command::new(&options.exe);
+        if let Some(token) = &options.token {
+            // The file has priority.
+            command.env_remove(TOKEN_FILE_VARIABLE).env(TOKEN_VARIABLE, token.expose());
+        }
+        let mut child = command
             .args(&options.args)
             .args(["--index", &index.to_string(), "--workers", &options.workers.to_string()])
             .args(["--collector", &options.collector])

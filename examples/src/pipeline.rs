@@ -103,14 +103,14 @@ pub(crate) fn run(context: &Context, share: Share, links: Vec<Link>) -> anyhow::
 
 impl<'a> Batches<'a> {
     fn new(context: &'a Context, place: GroupMember, links: Vec<Link>) -> anyhow::Result<Self> {
-        let pool = Pool::new("pipeline", COMPUTE_THREADS)?;
+        let pool = Pool::new(context, "pipeline", COMPUTE_THREADS)?;
         Ok(Self { context, place, pool, links, totals: Totals::default() })
     }
 
     fn run_one(&mut self, chunks: Vec<Chunk>) -> Step<()> {
         let batch = self.totals.batches;
         let context = self.context.clone();
-        let digest = move |(number, chunk)| digest_chunk(&context, (batch, number), &chunk);
+        let digest = move |(number, chunk)| digest_chunk(&context, batch, number, &chunk);
         let chunks = chunks.into_iter().enumerate().collect();
         let digested = self.pool.map(chunks, digest)?.into_iter().collect::<Step<Vec<_>>>()?;
 
@@ -164,7 +164,8 @@ impl<'a> Batches<'a> {
 /// Runs one chunk through all steps; `None` if its files have gone.
 fn digest_chunk(
     context: &Context,
-    (batch, number): (u64, usize),
+    batch: u64,
+    number: usize,
     chunk: &Chunk,
 ) -> Step<Option<Digested>> {
     let begin = |name| {
@@ -205,7 +206,8 @@ fn digest_chunk(
 
     let _task = begin("hash")?;
     let hash = text::hash_content(&compressed);
-    let (text_bytes, compressed_bytes) = (text.len() as u64, compressed.len() as u64);
+    let text_bytes = text.len() as u64;
+    let compressed_bytes = compressed.len() as u64;
     Ok(Some(Digested { counts, hash, text_bytes, compressed_bytes }))
 }
 
@@ -218,9 +220,10 @@ fn exchange(
 ) -> Step<Vec<(String, u64)>> {
     let task = context.task("exchange", format!("exchange-{batch}-{}", link.peer));
     let outgoing = Message::Counts { batch, counts: part };
-    let swapped = match context.index < link.peer {
-        true => link.send(&outgoing).and_then(|()| link.receive()),
-        false => link.receive().and_then(|incoming| link.send(&outgoing).map(|()| incoming)),
+    let swapped = if context.index < link.peer {
+        link.send(&outgoing).and_then(|()| link.receive())
+    } else {
+        link.receive().and_then(|incoming| link.send(&outgoing).map(|()| incoming))
     };
     match swapped {
         Ok(Message::Counts { batch: of, counts }) if of == batch => Ok(counts),
@@ -287,7 +290,8 @@ mod tests {
         let file = write_text(folder.path(), 0);
         let contexts = [0, 1, 2].map(|index| Context::new(index, 0));
         let mut meshed = mesh(&contexts).into_iter();
-        let (first, second) = (meshed.next().unwrap(), meshed.next().unwrap());
+        let first = meshed.next().unwrap();
+        let second = meshed.next().unwrap();
         drop(meshed);
         let run = |context: Context, links: Vec<Link>, file: PathBuf| {
             std::thread::spawn(move || {
@@ -329,7 +333,9 @@ mod tests {
     /// Each worker's links to all others, in the order of the peers.
     fn mesh(contexts: &[Context; 3]) -> [Vec<Link>; 3] {
         let [a, b, c] = contexts;
-        let ((ab, ba), (ac, ca), (bc, cb)) = (pair(a, b), pair(a, c), pair(b, c));
+        let (ab, ba) = pair(a, b);
+        let (ac, ca) = pair(a, c);
+        let (bc, cb) = pair(b, c);
         [vec![ab, ac], vec![ba, bc], vec![ca, cb]]
     }
 

@@ -1,4 +1,5 @@
-//! The origin's example: a random 10,000 × 1,000 matrix in ten blocks, its tall-skinny QR, and Q·R.
+//! The tall-skinny QR of Dask's documentation: a random 10,000 × 1,000 matrix in ten blocks, its QR,
+//! and Q·R.
 //!
 //! ```text
 //! every worker   A_i random        Q1_i, R_i = qr(A_i)         Q_i = Q1_i · Q2_i    x_i = Q_i · R
@@ -94,13 +95,14 @@ pub(crate) fn follow(context: &Context, link: Option<Link>) -> anyhow::Result<()
 
 impl<'a> Rounds<'a> {
     fn new(context: &'a Context, side: usize) -> anyhow::Result<Self> {
-        Ok(Self { context, pool: Pool::new("qr", COMPUTE_THREADS)?, side })
+        Ok(Self { context, pool: Pool::new(context, "qr", COMPUTE_THREADS)?, side })
     }
 
     fn lead(&self, links: &mut [Link], round: u64) -> Step<()> {
         self.context.check_stop()?;
         let shares = deal(round, links.len() + 1);
-        let (own_share, others) = (&shares[0], &shares[1..]);
+        let own_share = &shares[0];
+        let others = &shares[1..];
         for (link, blocks) in links.iter_mut().zip(others) {
             self.send(link, &Message::Round { round, blocks: blocks.clone() })?;
         }
@@ -114,10 +116,10 @@ impl<'a> Rounds<'a> {
         let rs = rs.into_iter().map(|(_, r)| r).collect();
         let Stacked { r, q2 } = self.stack_qr(round, rs)?;
         for (link, blocks) in links.iter_mut().zip(others) {
-            self.send_matrix(link, (round, 0), Part::FinalR, Array2::clone(&r))?;
+            self.send_matrix(link, round, 0, Part::FinalR, Array2::clone(&r))?;
             for &block in blocks {
                 let rows = q2[block as usize].clone();
-                self.send_matrix(link, (round, block), Part::StackedQ, rows)?;
+                self.send_matrix(link, round, block, Part::StackedQ, rows)?;
             }
         }
         let own = own.into_iter().map(|factored| {
@@ -147,12 +149,13 @@ impl<'a> Rounds<'a> {
             match self.receive(leader)? {
                 Message::Round { round, blocks } => {
                     // The rest of an earlier round is void: the leader lost a worker in it.
-                    (current, final_r) = (round, None);
+                    current = round;
+                    final_r = None;
                     pairs.clear();
                     let (factored, rs) = self.factor_blocks(round, &blocks)?;
                     kept = factored;
                     for (block, r) in blocks.into_iter().zip(rs) {
-                        self.send_matrix(leader, (round, block), Part::BlockR, r)?;
+                        self.send_matrix(leader, round, block, Part::BlockR, r)?;
                     }
                 }
                 Message::Block { part: Part::FinalR, matrix, .. } => {
@@ -179,7 +182,8 @@ impl<'a> Rounds<'a> {
 
     /// Makes the blocks of this round and their QRs; the Rs come back in the order of `blocks`.
     fn factor_blocks(&self, round: u64, blocks: &[u32]) -> Step<(Vec<Factored>, Vec<Array2<f64>>)> {
-        let (context, side) = (self.context.clone(), self.side);
+        let context = self.context.clone();
+        let side = self.side;
         agent::expect_tasks("qr", blocks.len() as u64);
         let queued = Instant::now();
         let factor_block = move |block: u32| -> Step<(Factored, Array2<f64>)> {
@@ -210,7 +214,8 @@ impl<'a> Rounds<'a> {
         drop(task);
 
         let form_panel = {
-            let (context, factored) = (self.context.clone(), Arc::clone(&factored));
+            let context = self.context.clone();
+            let factored = Arc::clone(&factored);
             move |columns: Range<usize>| -> Step<Array2<f64>> {
                 context.check_stop()?;
                 let key = format!("stack-qr-{round}-q-{}", columns.start);
@@ -252,7 +257,7 @@ impl<'a> Rounds<'a> {
         self.pool.map(pairs, apply_block)?.into_iter().collect()
     }
 
-    /// Receives the Rs of `blocks`, skipping what belongs to a round that was given up.
+    /// Receives the Rs of `blocks`, skipping messages of an abandoned round.
     fn gather(&self, link: &mut Link, round: u64, blocks: &[u32]) -> Step<Vec<(u32, Array2<f64>)>> {
         let mut rs = Vec::new();
         while rs.len() < blocks.len() {
@@ -265,9 +270,10 @@ impl<'a> Rounds<'a> {
                 _ => return Err(self.out_of_turn(link)),
             }
         }
-        match rs.iter().map(|(block, _)| block).eq(blocks) {
-            true => Ok(rs),
-            false => Err(self.out_of_turn(link)),
+        if rs.iter().map(|(block, _)| block).eq(blocks) {
+            Ok(rs)
+        } else {
+            Err(self.out_of_turn(link))
         }
     }
 
@@ -278,7 +284,8 @@ impl<'a> Rounds<'a> {
     fn send_matrix(
         &self,
         link: &mut Link,
-        (round, block): (u64, u32),
+        round: u64,
+        block: u32,
         part: Part,
         matrix: Array2<f64>,
     ) -> Step<()> {
@@ -347,7 +354,8 @@ mod tests {
     /// matrices of the other's share cross the wire both ways.
     #[test]
     fn a_round_over_tcp_ends_in_ten_good_checks() {
-        let (leading, following) = (Context::new(0, 7), Context::new(1, 7));
+        let leading = Context::new(0, 7);
+        let following = Context::new(1, 7);
         let (to_follower, mut to_leader) = pair(&leading, &following);
         let follower = std::thread::spawn(move || {
             let rounds = Rounds::new(&following, 24).unwrap();
@@ -356,7 +364,8 @@ mod tests {
             following.recorder.snapshot()
         });
         Rounds::new(&leading, 24).unwrap().lead(&mut [to_follower], 0).unwrap();
-        let (led, followed) = (leading.recorder.snapshot(), follower.join().unwrap());
+        let led = leading.recorder.snapshot();
+        let followed = follower.join().unwrap();
         assert_eq!((led.tasks["check"].ok, followed.tasks["check"].ok), (5, 5));
         assert_eq!((led.tasks["stack-qr"].ok, led.tasks["transfer"].ok), (1 + 8 + 1, 5 + 5 + 1));
         assert_eq!(led.bytes_sent, followed.bytes_received);
@@ -364,7 +373,7 @@ mod tests {
     }
 
     /// A worker that goes away in the middle of a round is named as lost; the next round runs on
-    /// those that are left, whose leftovers of the failed round are skipped.
+    /// the others, whose messages of the failed round are skipped.
     #[test]
     fn a_lost_worker_costs_one_round() {
         let contexts = [0, 1, 2].map(|index| Context::new(index, 7));

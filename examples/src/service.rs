@@ -70,7 +70,8 @@ async fn accept_all(context: Context, listener: tokio::net::TcpListener) {
         };
         match listener.accept().await {
             Ok((stream, _)) => {
-                let (context, store) = (context.clone(), Arc::clone(&store));
+                let context = context.clone();
+                let store = Arc::clone(&store);
                 tokio::spawn(async move {
                     // The end of a connection, however it comes, concerns its client alone.
                     let _ = converse(&context, &store, stream, connection).await;
@@ -189,7 +190,8 @@ mod tests {
     /// Each request's answer; a bad request is a failed task, and the answer says why.
     #[test]
     fn requests_are_answered() {
-        let (context, store) = (Context::new(0, 0), Store::default());
+        let context = Context::new(0, 0);
+        let store = Store::default();
         let check = |request: &str, expected: &str| {
             let answer = handle_request(&context, &store, request, "request-0".into());
             assert!(answer.starts_with(expected), "{request}: {answer}");

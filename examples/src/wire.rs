@@ -248,7 +248,8 @@ fn decode_part(fields: &mut Fields<'_>) -> Result<Part, WireError> {
 }
 
 fn decode_matrix(fields: &mut Fields<'_>) -> Result<Array2<f64>, WireError> {
-    let (rows, columns) = (fields.u32()? as usize, fields.u32()? as usize);
+    let rows = fields.u32()? as usize;
+    let columns = fields.u32()? as usize;
     if rows > SIDE_MAX || columns > SIDE_MAX {
         return Err(WireError::Malformed("a matrix wider or taller than allowed"));
     }

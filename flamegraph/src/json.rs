@@ -131,6 +131,7 @@ pub(crate) fn kind_name(kind: FrameKind) -> &'static str {
         FrameKind::NoTask => "no_task",
         FrameKind::Agent => "agent",
         FrameKind::Truncated => "truncated",
+        FrameKind::NoStack => "no_stack",
         FrameKind::Overflow => "overflow",
         FrameKind::Function => "function",
         FrameKind::Unresolved => "unresolved",

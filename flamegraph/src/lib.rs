@@ -1,14 +1,22 @@
-//! Pure functions from a [`Profile`](profiler_core::Profile) to text: the same input gives the same
+//! Pure functions from a [`Profile`](profiler_core::Profile) to bytes and back: the same input gives the same
 //! bytes on every machine and in every build of the same version.
 //!
 //! | function | for |
 //! |---|---|
 //! | [`svg()`] | a flame graph that zooms and searches in a browser |
+//! | [`diff_svg()`] | a flame graph of the difference of two profiles |
 //! | [`collapsed()`] | other flame graph tools: `task;frame;frame nanoseconds` |
+//! | [`pprof()`] | `go tool pprof` and everything else that reads its format |
+//! | [`speedscope()`], [`firefox()`] | the viewers of these names |
 //! | [`json()`], [`nested_json()`] | programs: the table of nodes, or the tree |
 //! | [`ProfileColumns`] | the page: each function once, nodes as numbers |
-//! | [`ParsedProfile`] | programs that read that table back |
+//! | [`ParsedProfile`], [`ParsedColumns`] | programs that read these back |
 //! | [`table()`] | the terminal: functions by time |
+//! | [`function_times()`] | tables of functions |
+//!
+//! [`import`](import::import) goes the other way: from files of other profilers to samples.
+//!
+//! A [`View`] selects the part of a profile that they write. [`symbols`] has the rules for names.
 //!
 //! Names come from foreign programs and are never trusted: see [`text::printable`].
 //!
@@ -17,7 +25,7 @@
 //! use profiler_core::{CallTrie, Filter, Frame, Profile, State, SymbolTable};
 //!
 //! let mut symbols = SymbolTable::new();
-//! let path = [Frame::task("load"), Frame::function("main", "src/main.rs", 3)]
+//! let path = [Frame::task("load"), Frame::function("app::main", "src/main.rs", 3)]
 //!     .map(|frame| symbols.intern(&frame));
 //! let mut trie = CallTrie::new(1_000);
 //! let leaf = trie.insert_path(path).expect("two nodes are within the limit");
@@ -25,30 +33,47 @@
 //! let delta = trie.take_delta();
 //! let profile = Profile::collect(&symbols, &trie, [&delta], &Filter::default());
 //!
-//! assert_eq!(collapsed(&profile), "load;main 10000000\n");
-//! assert!(svg(&profile, &SvgOptions::default())?.contains("main (10.0 ms, 100.00%"));
+//! assert_eq!(collapsed(&profile), "load;app::main 10000000\n");
+//! assert!(svg(&profile, &SvgOptions::default())?.contains("app::main (10.0 ms, 100%"));
 //! # Ok::<(), emberline_flamegraph::SvgError>(())
 //! ```
 
 mod collapsed;
 mod columns;
+mod export;
+mod firefox;
+mod functions;
+pub mod import;
 mod json;
 mod nested;
-mod owner;
 mod palette;
 mod parse;
+mod parse_columns;
+mod pprof;
 mod prune;
+mod speedscope;
 mod svg;
+pub mod symbols;
 mod table;
 pub mod text;
+mod view;
 
 pub use collapsed::collapsed;
 pub use columns::ProfileColumns;
+pub use export::ExportOptions;
+pub use firefox::firefox;
+pub use functions::{FunctionTime, function_times};
 pub use json::{ProfileJson, json};
 pub use nested::nested_json;
 pub use parse::ParsedProfile;
-pub use svg::{SvgError, SvgOptions, svg};
-pub use table::table;
+pub use parse_columns::ParsedColumns;
+pub use pprof::pprof;
+pub use speedscope::speedscope;
+pub use svg::{SUBTITLE_CHARS_MAX, SvgError, SvgOptions, diff_svg, svg};
+pub use table::{TableOptions, TableOrder, table};
+pub use view::{Hidden, PathId, Selector, SelectorError, Stacks, View, ViewedProfile};
 
+#[cfg(test)]
+mod build_paths;
 #[cfg(test)]
 mod testing;

@@ -7,6 +7,7 @@ use profiler_core::{Frame, NodeId, Profile};
 use serde_json::json;
 
 use crate::prune::depths;
+use crate::symbols::portable_file;
 
 /// Writes the tree as nested objects. Each has `name`, `count` (nanoseconds including children),
 /// `identifier` (`name;file;line`, unique among its siblings), `description` (`filename`, `name`,
@@ -50,7 +51,7 @@ fn root() -> Frame<&'static str> {
 fn open(text: &mut String, identifier: &str, count: u64, frame: &Frame<&str>) {
     let name = frame.label();
     let description = json!({
-        "filename": frame.file,
+        "filename": portable_file(frame.file),
         "name": name,
         "line_number": frame.line,
         "line": "",
@@ -71,7 +72,8 @@ impl Identifiers {
     /// `name;file;line`, followed by the node's number if a sibling already has that identifier.
     /// Siblings may differ by module alone, and a repeated key would lose one of them.
     fn unique(&mut self, parent: NodeId, id: usize, frame: &Frame<&str>) -> String {
-        let mut identifier = format!("{};{};{}", frame.label(), frame.file, frame.line);
+        let mut identifier =
+            format!("{};{};{}", frame.label(), portable_file(frame.file), frame.line);
         while !self.0.insert((parent, identifier.clone())) {
             let _ = write!(identifier, ";{id}");
         }

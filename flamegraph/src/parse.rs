@@ -24,7 +24,7 @@ pub struct ParsedProfile(pub Profile);
 /// Why well-formed JSON is not a profile.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
-enum ParseError {
+pub(crate) enum ParseError {
     #[error("unknown unit {0:?}; expected \"ns\"")]
     Unit(String),
     #[error("invalid parent {parent} of node {node}; expected a smaller number")]
@@ -33,6 +33,8 @@ enum ParseError {
     Kind(u32),
     #[error("too many nodes: {0}; a profile has fewer than 2^32")]
     Size(usize),
+    #[error("invalid columns of a profile: {0}")]
+    Columns(&'static str),
 }
 
 #[derive(Deserialize)]
@@ -144,13 +146,14 @@ impl TryFrom<Table<'_>> for ParsedProfile {
 }
 
 /// Inverse of [`kind_name`](crate::json::kind_name).
-fn kind_of(name: &str) -> Option<FrameKind> {
-    const KINDS: [FrameKind; 10] = [
+pub(crate) fn kind_of(name: &str) -> Option<FrameKind> {
+    const KINDS: [FrameKind; 11] = [
         FrameKind::Group,
         FrameKind::Task,
         FrameKind::NoTask,
         FrameKind::Agent,
         FrameKind::Truncated,
+        FrameKind::NoStack,
         FrameKind::Overflow,
         FrameKind::Function,
         FrameKind::Unresolved,

@@ -3,20 +3,33 @@
 //! inferno sees each node's number instead of its name, so that no name can be mistaken for its
 //! syntax and deep stacks stay small; [`label`] then inserts names and figures into its output.
 
+mod diff;
 mod label;
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::io;
 
 use inferno::flamegraph::color::{BackgroundColor, Color, PaletteMap};
-use inferno::flamegraph::{Direction, Options, from_lines};
-use profiler_core::{Profile, Weight};
+use inferno::flamegraph::{Direction, Options, TextTruncateDirection, from_lines};
+use profiler_core::Profile;
 
-use crate::palette::{ROOT, Rgb, color};
-use crate::prune::{NODES_MAX, bounded, depths, own_ns};
+pub use self::diff::diff_svg;
+use crate::palette::{Palette, ROOT, Rgb, Themed};
+use crate::prune::{NODES_MAX, bounded, depths, own_ns, prune};
 use crate::text::{cell, push_xml};
 
 /// Narrower frames are not drawn, in percent of the width: a tenth of a pixel of 1,180.
 const WIDTH_MIN_PERCENT: f64 = 100.0 * 0.1 / 1_180.0;
+
+/// Subtrees below `1 / SHARE_MIN` of the whole become `[pruned]` before inferno sees them: most nodes of a
+/// large profile are too narrow to see, and laying them out took most of the time.
+const SHARE_MIN: u64 = 10_000;
+
+/// The ground of the picture, as that of the page.
+const GROUND: Themed = Themed { light: Rgb(255, 255, 255), dark: Rgb(30, 27, 25) };
+/// Text on it and on frames.
+const TEXT: Themed = Themed { light: Rgb(28, 25, 22), dark: Rgb(246, 242, 236) };
 
 /// Width in pixels where no script adapts it to the window; inferno's default.
 const IMAGE_WIDTH: usize = 1_200;
@@ -28,9 +41,11 @@ const FONT_WIDTH: f64 = 0.59;
 /// Most bytes passed to inferno; beyond it, small subtrees become `[pruned]`.
 const LINES_BYTES_MAX: u64 = 64 << 20;
 
-/// Most characters of a title and of a subtitle, which take one line each; a title's are larger.
+/// Most characters of a title, which takes one line.
 const TITLE_CHARS_MAX: usize = 115;
-const SUBTITLE_CHARS_MAX: usize = 160;
+
+/// Most characters of a subtitle, which takes one line; longer ones are cut in the middle.
+pub const SUBTITLE_CHARS_MAX: usize = 160;
 
 /// Options of a flame graph.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -68,25 +83,63 @@ pub enum SvgError {
 }
 
 /// Draws a flame graph that zooms and searches in a browser, as a single file. The first level is
-/// the tasks. Width is thread time over all states; the color identifies the crate, and a paler
-/// frame waits more. A frame's tooltip has its name, time, share of the whole, own time, states and
-/// file. A name with long generic arguments is shortened; the full name follows the file.
+/// the tasks. Width is thread time over all states; the color identifies the crate, and is that of the page.
+/// A frame's tooltip has its [label](crate::symbols::label), time, share of the whole,
+/// own time, states and the end of its file's path; the full name follows if it is longer.
 ///
-/// An empty profile gives a picture that says so. In a profile of more than 100,000 nodes, subtrees
-/// below 1/100,000 of the whole are drawn as `[pruned]`. Names are cut at 1,024 bytes.
+/// An empty profile gives a picture that says so. Subtrees below 0.01 % of the whole are drawn as
+/// `[pruned]`. Names are cut at 1,024 bytes. The colors follow the reader's preference of dark or light.
 ///
 /// # Errors
 /// [`SvgError`] if inferno behaves differently from the tested version; never because of `profile`.
 pub fn svg(profile: &Profile, options: &SvgOptions) -> Result<String, SvgError> {
     if profile.total().is_zero() {
-        return Ok(empty(options));
+        return Ok(without_frames(options, "no samples in this range"));
     }
-    let folded = if options.by_line { profile.clone() } else { profile.by_function() };
-    let key_bytes = Keys::new(folded.nodes().len()).width + 1;
-    let drawn = bounded(&folded, NODES_MAX, LINES_BYTES_MAX, |_| key_bytes);
+    let drawn = visible(&folded(profile, options));
     let totals = drawn.totals();
-    let layout = lay_out(&drawn, &totals, options)?;
-    label::write(&layout, &drawn, &totals)
+    let palette = Palette::of(&drawn);
+    let colors = drawn.nodes().iter().map(|node| palette.color(&drawn.frame(node.frame)));
+    let colors: Vec<Themed> = [ROOT].into_iter().chain(colors).collect();
+    let layout = lay_out(&drawn, &colors, options)?;
+    let before_frames = format!("<style>{}</style>", style(&colors));
+    label::write(&layout, &drawn, &before_frames, |node| label::figures(&drawn, &totals, node))
+}
+
+/// The profile, with the lines of each function merged unless they have their own frames.
+fn folded<'a>(profile: &'a Profile, options: &SvgOptions) -> Cow<'a, Profile> {
+    if options.by_line { Cow::Borrowed(profile) } else { Cow::Owned(profile.by_function()) }
+}
+
+/// The profile with subtrees that are too narrow to see, or too many to lay out, as `[pruned]`.
+fn visible(folded: &Profile) -> Profile {
+    let key_bytes = Keys::new(folded.nodes().len()).width + 1;
+    let wide = prune(folded, folded.total().total_ns() / SHARE_MIN);
+    match bounded(&wide, NODES_MAX, LINES_BYTES_MAX, |_| key_bytes) {
+        Cow::Owned(few) => few,
+        Cow::Borrowed(_) => wide,
+    }
+}
+
+/// Style rules: what inferno leaves hardly visible, and the colors of the dark theme.
+fn style(colors: &[Themed]) -> String {
+    let by_light: BTreeMap<Rgb, Rgb> =
+        colors.iter().map(|color| (color.light, color.dark)).collect();
+    let mut style = format!(
+        "#search {{ opacity:0.7; }} text {{ fill:{}; }} @media (prefers-color-scheme: dark) {{ \
+         svg > rect {{ fill:{}; }} text {{ fill:{}; }}",
+        TEXT.light.hex(),
+        GROUND.dark.hex(),
+        TEXT.dark.hex(),
+    );
+    for (Rgb(red, green, blue), dark) in by_light {
+        style.push_str(&format!(
+            " g rect[fill=\"rgb({red},{green},{blue})\"] {{ fill:{}; }}",
+            dark.hex()
+        ));
+    }
+    style.push_str(" }");
+    style
 }
 
 /// Node numbers of equal width: node order is then the text order of their stacks, which inferno
@@ -107,23 +160,23 @@ impl Keys {
 }
 
 /// inferno's picture, with numbers for names.
-fn lay_out(profile: &Profile, totals: &[Weight], options: &SvgOptions) -> Result<String, SvgError> {
+fn lay_out(profile: &Profile, colors: &[Themed], options: &SvgOptions) -> Result<String, SvgError> {
     let keys = Keys::new(profile.nodes().len());
     let mut palette = PaletteMap::default();
-    palette.insert("", rgb(ROOT));
-    for (id, node) in (1..).zip(profile.nodes()) {
-        let color = color(&profile.frame(node.frame), totals[id]);
-        palette.insert(keys.key(id), rgb(color));
+    palette.insert("", rgb(ROOT.light));
+    for (id, color) in colors.iter().enumerate().skip(1) {
+        palette.insert(keys.key(id), rgb(color.light));
     }
 
     let mut look = Options::default();
     look.title = cell(&options.title, TITLE_CHARS_MAX);
     look.subtitle = options.subtitle.as_deref().map(|text| cell(text, SUBTITLE_CHARS_MAX));
     look.direction = if options.inverted { Direction::Inverted } else { Direction::Straight };
+    look.text_truncate_direction = TextTruncateDirection::Right;
     look.deterministic = true;
     look.no_sort = true;
     look.palette_map = Some(&mut palette);
-    look.bgcolors = Some(BackgroundColor::Flat(rgb(Rgb(252, 252, 252))));
+    look.bgcolors = Some(BackgroundColor::Flat(rgb(GROUND.light)));
     look.min_width = WIDTH_MIN_PERCENT;
     look.font_size = FONT_SIZE;
     look.font_width = FONT_WIDTH;
@@ -164,19 +217,20 @@ fn rgb(Rgb(r, g, b): Rgb) -> Color {
     Color { r, g, b }
 }
 
-/// The picture of an empty profile.
-fn empty(options: &SvgOptions) -> String {
+/// A picture that says why it has no frames.
+fn without_frames(options: &SvgOptions, reason: &str) -> String {
     let mut svg = String::from(concat!(
         r#"<?xml version="1.0" encoding="UTF-8"?>"#,
         "\n",
         r#"<svg xmlns="http://www.w3.org/2000/svg" width="1200" height="120" viewBox="0 0 1200 120">"#,
-        r##"<rect width="100%" height="100%" fill="#fcfcfc"/>"##,
+        r##"<rect width="100%" height="100%" fill="#ffffff"/>"##,
         r#"<g font-family="monospace" font-size="12" text-anchor="middle">"#,
     ));
+    svg.push_str(&format!("<style>{}</style>", style(&[])));
     let lines = [
         (24, 17, options.title.as_str()),
         (48, 12, options.subtitle.as_deref().unwrap_or("")),
-        (84, 12, "no samples in this range"),
+        (84, 12, reason),
     ];
     for (y, size, text) in lines {
         svg.push_str(&format!(r#"<text x="50%" y="{y}" font-size="{size}">"#));

@@ -1,6 +1,8 @@
 //! Profiles for tests.
 
-use profiler_core::{CallTrie, Filter, Frame, FrameKind, Profile, State, SymbolTable, ThreadKind};
+use profiler_core::{
+    CallTrie, Filter, Frame, FrameKind, NoStack, Profile, State, SymbolTable, ThreadKind,
+};
 use proptest::prelude::*;
 
 /// Parses stacks such as `t;main:7;run cpu=3`, one a line; `[no task]` and `[agent]` stand for
@@ -14,6 +16,7 @@ pub(crate) fn profile(text: &str) -> Profile {
             (0, "[agent]") => Frame::agent(),
             (0, name) => Frame::task(name),
             (_, "[truncated]") => Frame::truncated(),
+            (_, "[no stack: not sampled]") => Frame::no_stack(NoStack::NotSampled),
             (_, name) => match name.rsplit_once(':').map(|(name, line)| (name, line.parse())) {
                 Some((name, Ok(line))) => Frame::function(name, "app/src/a.rs", line),
                 _ => Frame::function(name, "app/src/a.rs", 0),
@@ -81,7 +84,7 @@ pub(crate) fn hostile_profiles() -> impl Strategy<Value = Profile> {
         1 => prop::sample::select(NAMES.to_vec())
             .prop_map(|name| name.chars().chain("x".chars()).cycle().take(1_300).collect()),
     ];
-    let frame = (name, 0..3u32, 0..6u8);
+    let frame = (name, 0..3u32, 0..7u8);
     let stack = (prop::collection::vec(frame, 1..6), 0..State::ALL.len(), 1..2_000u64);
     prop::collection::vec(stack, 0..25).prop_map(|stacks| {
         from_rows(stacks.iter().map(|(frames, state, weight)| {
@@ -99,6 +102,7 @@ fn hostile_frame(level: usize, name: &str, line: u32, kind: u8) -> Frame<&str> {
         (0, 1) => Frame::agent(),
         (0, _) => Frame::task(name),
         (_, 0) => Frame::truncated(),
+        (_, 2) => Frame::no_stack(NoStack::ALL[line as usize]),
         (_, 1) => Frame {
             kind: FrameKind::Unresolved,
             module: name,

@@ -1,9 +1,13 @@
-//! Text for people: names that cannot misbehave, durations and shares.
+//! Text for people: names that cannot misbehave, numbers, durations and shares.
+
+mod numbers;
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use profiler_core::Ticks;
+
+pub use self::numbers::{bytes, count, counted, digits, duration, percentage, rounded_percent};
 
 /// Escapes every character of `name` that could act on a terminal, reorder a line or be illegal in
 /// XML: control characters, bidirectional marks, invisible separators. Escapes are Rust's, such as
@@ -24,6 +28,32 @@ pub fn printable(name: &str) -> Cow<'_, str> {
             '\n' | '\r' | '\t' => escaped.extend(character.escape_default()),
             _ if misbehaves(character) => escaped.extend(character.escape_unicode()),
             _ => escaped.push(character),
+        }
+    }
+    escaped.into()
+}
+
+/// Escapes the same characters in the strings of a JSON text, which stays the same JSON. A parser
+/// accepts them, but a terminal acts on some of them, such as DEL and U+202E.
+///
+/// ```
+/// assert_eq!(emberline_flamegraph::text::printable_json("[\"a\u{202e}\"]"), r#"["a\u202e"]"#);
+/// ```
+#[must_use]
+pub fn printable_json(json: &str) -> Cow<'_, str> {
+    // Outside of strings, JSON has white space and ASCII only.
+    let is_escaped = |character: char| character >= '\u{7f}' && misbehaves(character);
+    if !json.contains(is_escaped) {
+        return json.into();
+    }
+    let mut escaped = String::with_capacity(json.len() + 16);
+    for character in json.chars() {
+        if is_escaped(character) {
+            for unit in character.encode_utf16(&mut [0; 2]) {
+                let _ = write!(escaped, "\\u{unit:04x}");
+            }
+        } else {
+            escaped.push(character);
         }
     }
     escaped.into()
@@ -90,42 +120,6 @@ pub fn short_name(name: &str) -> Cow<'_, str> {
     short.trim_end_matches("::").to_owned().into()
 }
 
-/// Formats `nanoseconds` with three significant digits, or in whole seconds from a minute on.
-///
-/// ```
-/// use emberline_flamegraph::text::duration;
-/// assert_eq!(duration(1_240_000), "1.24 ms");
-/// assert_eq!(duration(125_000_000_000), "2 m 05 s");
-/// ```
-#[must_use]
-pub fn duration(nanoseconds: u64) -> String {
-    const SECOND: u64 = 1_000_000_000;
-    // Saturates so that the largest weight does not wrap to zero.
-    let seconds = nanoseconds.saturating_add(SECOND / 2) / SECOND;
-    match seconds {
-        0..60 => short_duration(nanoseconds),
-        60..3_600 => format!("{} m {:02} s", seconds / 60, seconds % 60),
-        3_600..86_400 => format!("{} h {:02} m", seconds / 3_600, seconds / 60 % 60),
-        _ => format!("{} d {:02} h", seconds / 86_400, seconds / 3_600 % 24),
-    }
-}
-
-fn short_duration(nanoseconds: u64) -> String {
-    const UNITS: [(f64, &str); 3] = [(1e9, "s"), (1e6, "ms"), (1e3, "µs")];
-    // From 0.9995 on, three digits round up to 1.00 of the larger unit.
-    let fits = |unit: &(f64, &str)| nanoseconds as f64 / unit.0 >= 0.9995;
-    let Some((unit, name)) = UNITS.into_iter().find(fits) else {
-        return format!("{nanoseconds} ns");
-    };
-    let value = nanoseconds as f64 / unit;
-    let decimals = match value {
-        ..9.995 => 2,
-        ..99.95 => 1,
-        _ => 0,
-    };
-    format!("{value:.decimals$} {name}")
-}
-
 /// Percentage of `part` in `whole`; 0 if the whole is 0.
 #[must_use]
 pub fn percent(part: u64, whole: u64) -> f64 {
@@ -152,15 +146,15 @@ pub fn tick_rate(ticks: Ticks, sampled_ns: u64) -> Option<String> {
     if sampled_ns == 0 || ticks.expected == 0 {
         return None;
     }
-    let rate = |count: u64| {
-        let rate = format!("{:.1}", count as f64 * 1e9 / sampled_ns as f64);
+    let rate = |ticks: u64| {
+        let rate = format!("{:.1}", ticks as f64 * 1e9 / sampled_ns as f64);
         rate.strip_suffix(".0").map_or(rate.clone(), str::to_owned)
     };
     let mut text = format!("{} of {} ticks/s", rate(ticks.made), rate(ticks.expected));
     if ticks.throttled > 0 {
         let _ = write!(text, ", {} skipped (agent CPU limit)", rate(ticks.throttled));
     }
-    let _ = write!(text, ", {} missed", ticks.missed());
+    let _ = write!(text, ", {} missed", count(ticks.missed()));
     Some(text)
 }
 
@@ -197,9 +191,50 @@ pub fn cell(text: &str, columns: usize) -> String {
     short
 }
 
+/// Joins `parts` with commas after `start`, in lines of at most `columns` characters unless a part alone is
+/// longer. Further lines are indented.
+///
+/// ```
+/// let parts = ["cpu 3.10 s".to_owned(), "wait 9.18 s".to_owned()];
+/// assert_eq!(emberline_flamegraph::text::wrapped("time: ", &parts, 20), "time: cpu 3.10 s,\n  wait 9.18 s");
+/// ```
+#[must_use]
+pub fn wrapped(start: &str, parts: &[String], columns: usize) -> String {
+    let mut text = start.to_owned();
+    let mut line = start.chars().count();
+    for (index, part) in parts.iter().enumerate() {
+        let comma = usize::from(index + 1 < parts.len());
+        let length = part.chars().count();
+        if index > 0 && line + 1 + length + comma > columns {
+            text.push_str("\n  ");
+            line = 2;
+        } else if index > 0 {
+            text.push(' ');
+            line += 1;
+        }
+        text.push_str(part);
+        text.push_str(&","[..comma]);
+        line += length + comma;
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn json_stays_the_same_and_its_text_cannot_act_on_a_terminal() {
+        let names = ["größe", "a\u{1b}[2J", "x\u{7f}\u{9b}31m", "\u{202e}gnp", "\u{e0041}\u{feff}"];
+        for name in names {
+            let name = format!("{name}\"\\\n");
+            let json = serde_json::to_string_pretty(&[&name]).unwrap();
+            let shown = printable_json(&json);
+            assert!(!shown.replace('\n', "").contains(misbehaves), "{shown:?}");
+            assert_eq!(serde_json::from_str::<[String; 1]>(&shown).unwrap(), [name]);
+        }
+        assert!(matches!(printable_json("[\n  \"größe\"\n]"), Cow::Borrowed(_)));
+    }
 
     #[test]
     fn hostile_names_are_escaped_and_others_stay() {
@@ -233,25 +268,6 @@ mod tests {
             ("epoll_wait", "epoll_wait"),
         ] {
             assert_eq!(short_name(name), expected);
-        }
-    }
-
-    #[test]
-    fn durations_have_three_digits_and_the_right_unit() {
-        for (nanoseconds, expected) in [
-            (0, "0 ns"),
-            (999, "999 ns"),
-            (1_000, "1.00 µs"),
-            (999_600, "1.00 ms"),
-            (9_996, "10.0 µs"),
-            (12_345_678, "12.3 ms"),
-            (59_400_000_000, "59.4 s"),
-            (59_960_000_000, "1 m 00 s"),
-            (3_599_700_000_000, "1 h 00 m"),
-            (90_000_000_000_000, "1 d 01 h"),
-            (u64::MAX, "213503 d 23 h"),
-        ] {
-            assert_eq!(duration(nanoseconds), expected, "{nanoseconds}");
         }
     }
 

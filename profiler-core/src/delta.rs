@@ -59,7 +59,8 @@ impl Delta {
     /// The sum of two deltas of the same tree.
     #[must_use]
     pub fn merge(&self, other: &Delta) -> Delta {
-        let (mut left, mut right) = (&self.entries[..], &other.entries[..]);
+        let mut left = &self.entries[..];
+        let mut right = &other.entries[..];
         let mut entries = Vec::with_capacity(left.len().max(right.len()));
         while let ([a, left_rest @ ..], [b, right_rest @ ..]) = (left, right) {
             let order = (a.0, a.1).cmp(&(b.0, b.1));

@@ -8,7 +8,8 @@
 //! [`delta`] (what one second adds), [`profile`] (merged, read-only), [`task`] (rows of the
 //! ledger), [`telemetry`] and [`resources`] (everything else a worker reports), [`bucket`]
 //! (duration histograms), [`control`] (settings and thread dumps of a running agent), [`wire`]
-//! (bytes between agent and collector), [`limits`].
+//! (bytes between agent and collector), [`endpoint`] (where a collector listens), [`token`] (who may
+//! connect), [`limits`].
 //!
 //! Nothing here reads a clock, opens a file or starts a thread.
 //!
@@ -30,28 +31,35 @@
 pub mod bucket;
 pub mod control;
 pub mod delta;
+pub mod endpoint;
+pub mod hash;
 pub mod limits;
 pub mod profile;
 pub mod resources;
+mod session_key;
 pub mod symbol;
 pub mod task;
 pub mod telemetry;
 pub mod ticks;
 pub mod time;
+pub mod token;
 pub mod trie;
 pub mod weight;
 pub mod wire;
 
 pub use control::{Settings, SettingsChange, ThreadSnapshot};
 pub use delta::{Delta, Window};
+pub use endpoint::{Endpoint, Fingerprint};
 pub use profile::{Filter, Profile, ProfileDiff, ThreadKind};
 pub use resources::{Resource, ResourceSample};
-pub use symbol::{Frame, FrameId, FrameKind, StringId, SymbolTable};
+pub use session_key::SessionKey;
+pub use symbol::{Frame, FrameId, FrameKind, NoStack, StringId, SymbolTable};
 pub use task::{Epoch, Outcome, PHASES, PhaseInterval, TaskDetail, TaskId, TaskRecord, WorkerId};
 pub use telemetry::{
     Direction, ExpectedTasks, RunId, RunMarker, TaskTotals, Telemetry, TransferEvent, TransferId,
 };
 pub use ticks::Ticks;
 pub use time::{TimeRange, Timestamp};
+pub use token::{Token, TokenId};
 pub use trie::{CallTrie, Full, NodeId};
 pub use weight::{State, StateSet, Weight};

@@ -7,6 +7,9 @@ use std::time::Duration;
 /// at a character boundary and end in `…`.
 pub const NAME_BYTES_MAX: usize = 4096;
 
+/// Longest id of a worker, in bytes. Answers list workers, so longer ids would make all of them large.
+pub const WORKER_BYTES_MAX: usize = 256;
+
 /// Longest cause of a failure, in bytes.
 pub const CAUSE_BYTES_MAX: usize = 1024;
 
@@ -25,6 +28,9 @@ pub const AGENT_TASK_NAMES_MAX: usize = 10_000;
 
 /// Largest encoded message, in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 4 << 20;
+
+/// Largest encoded message of a collector to an agent, in bytes.
+pub const ANSWER_BYTES_MAX: usize = 64 << 10;
 
 /// Most entries of one message: strings, frames, tasks, threads and labels together. An agent's
 /// largest message has this many if each entry takes four bytes.

@@ -5,7 +5,7 @@ mod shape;
 
 use std::sync::Arc;
 
-use rustc_hash::FxHashMap;
+use crate::hash::KeyedMap;
 
 use crate::{
     CallTrie, Delta, Frame, FrameId, FrameKind, NodeId, StateSet, StringId, SymbolTable, TimeRange,
@@ -143,9 +143,10 @@ impl Profile {
         by_function: bool,
     ) -> Profile {
         let frames = form::Frames { strings, frames };
-        match by_function {
-            true => form::formed_by_function(frames, rows),
-            false => form::formed(frames, &rows),
+        if by_function {
+            form::formed_by_function(frames, rows)
+        } else {
+            form::formed(frames, &rows)
         }
     }
 
@@ -263,6 +264,15 @@ impl Profile {
         }
     }
 
+    /// A profile of other rows with the frames of this one, in the order of [`Profile::from_rows`].
+    ///
+    /// # Panics
+    /// If a row names a node or frame that does not exist.
+    #[must_use]
+    pub fn with_rows(&self, rows: &[ProfileNode]) -> Profile {
+        form::formed(self.symbols.frames_by_number(), rows)
+    }
+
     /// The nodes without the root: node `NodeId(n)` is at `n - 1`.
     #[must_use]
     pub fn nodes(&self) -> &[ProfileNode] {
@@ -362,7 +372,7 @@ impl ProfileDiff {
 struct Union {
     symbols: SymbolTable,
     rows: Vec<ProfileNode>,
-    children: FxHashMap<(NodeId, FrameId), NodeId>,
+    children: KeyedMap<(NodeId, FrameId), NodeId>,
 }
 
 impl Union {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rustc_hash::FxHashMap;
+use crate::hash::KeyedMap;
 
 use crate::profile::Frames;
 
@@ -20,8 +20,10 @@ pub enum FrameKind {
     NoTask,
     /// A thread of the agent itself.
     Agent,
-    /// Outer frames that could not be unwound.
+    /// The stack is deeper than what was copied, or its outer frames could not be unwound.
     Truncated,
+    /// Time of a thread of which no stack was taken; the name tells why.
+    NoStack,
     /// A limit was reached: totals stay true, detail is lost.
     Overflow,
     /// A phase of the task above it, by name.
@@ -32,6 +34,36 @@ pub enum FrameKind {
     Function,
     /// An address without a symbol, identified by module and offset.
     Unresolved,
+}
+
+/// Why time has no stack.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum NoStack {
+    /// The thread was not sampled in time: it had not been seen before, or the sampler was late.
+    NotSampled,
+    /// The thread ended before it was sampled.
+    ShortThread,
+    /// The thread blocks the sampler's signal.
+    SignalBlocked,
+    /// The system does not let the sampler read such threads; the sampler's mode tells why.
+    SamplerMode,
+}
+
+impl NoStack {
+    /// Every reason.
+    pub const ALL: [NoStack; 4] =
+        [NoStack::NotSampled, NoStack::ShortThread, NoStack::SignalBlocked, NoStack::SamplerMode];
+
+    /// The name of the frame.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            NoStack::NotSampled => "[no stack: not sampled]",
+            NoStack::ShortThread => "[no stack: short thread]",
+            NoStack::SignalBlocked => "[no stack: signal blocked]",
+            NoStack::SamplerMode => "[no stack: sampler mode]",
+        }
+    }
 }
 
 /// One frame of a stack, or the task above it.
@@ -91,6 +123,12 @@ impl<'a> Frame<&'a str> {
     #[must_use]
     pub const fn truncated() -> Self {
         Frame::named(FrameKind::Truncated, "[truncated]")
+    }
+
+    /// The only frame of time without a stack.
+    #[must_use]
+    pub const fn no_stack(reason: NoStack) -> Self {
+        Frame::named(FrameKind::NoStack, reason.label())
     }
 
     /// The frame that absorbs everything past a limit.
@@ -178,9 +216,9 @@ pub struct FrameId(pub u32);
 #[derive(Clone, Debug)]
 pub struct SymbolTable {
     strings: Vec<Arc<str>>,
-    string_ids: FxHashMap<Arc<str>, StringId>,
+    string_ids: KeyedMap<Arc<str>, StringId>,
     frames: Vec<Frame<StringId>>,
-    frame_ids: FxHashMap<Frame<StringId>, FrameId>,
+    frame_ids: KeyedMap<Frame<StringId>, FrameId>,
 }
 
 impl Default for SymbolTable {
@@ -196,9 +234,9 @@ impl SymbolTable {
         let empty: Arc<str> = "".into();
         SymbolTable {
             strings: vec![empty.clone()],
-            string_ids: FxHashMap::from_iter([(empty, StringId(0))]),
+            string_ids: KeyedMap::from_iter([(empty, StringId(0))]),
             frames: Vec::new(),
-            frame_ids: FxHashMap::default(),
+            frame_ids: KeyedMap::default(),
         }
     }
 

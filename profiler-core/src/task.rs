@@ -9,13 +9,41 @@ use crate::Timestamp;
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct WorkerId(pub Arc<str>);
 
+impl WorkerId {
+    /// Start of the ids of imported profiles, so that they never mix with a live worker.
+    pub const IMPORT_PREFIX: &str = "import:";
+
+    /// Start of the ids of series that clients of Pyroscope push.
+    pub const PYROSCOPE_PREFIX: &str = "pyroscope:";
+
+    /// Start of the ids of services that send profiles by OTLP.
+    pub const OTLP_PREFIX: &str = "otlp:";
+
+    /// Start of the ids of services that the collector asks for profiles.
+    pub const SCRAPE_PREFIX: &str = "scrape:";
+
+    /// Whether an agent reports as it, so that it can be lost.
+    #[must_use]
+    pub fn has_agent(&self) -> bool {
+        let is_of = |prefix: &&str| self.0.starts_with(*prefix);
+        let pushed = [WorkerId::PYROSCOPE_PREFIX, WorkerId::OTLP_PREFIX, WorkerId::SCRAPE_PREFIX];
+        !self.is_import() && !pushed.iter().any(is_of)
+    }
+
+    /// Whether it is an imported profile instead of a process.
+    #[must_use]
+    pub fn is_import(&self) -> bool {
+        self.0.starts_with(WorkerId::IMPORT_PREFIX)
+    }
+}
+
 impl fmt::Display for WorkerId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-/// One life of an agent: drawn at random when it starts.
+/// One life of an agent: a random number, see [`SessionKey`](crate::SessionKey).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Epoch(pub u64);
 

@@ -46,7 +46,8 @@ impl Timestamp {
 
 impl fmt::Debug for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (second, rest) = (self.second(), self.0.rem_euclid(1_000_000_000));
+        let second = self.second();
+        let rest = self.0.rem_euclid(1_000_000_000);
         write!(f, "{second}.{rest:09}s")
     }
 }

@@ -1,6 +1,6 @@
 //! The counting tree.
 
-use rustc_hash::FxHashMap;
+use crate::hash::KeyedMap;
 
 use crate::{Delta, Frame, FrameId, State, SymbolTable, Weight};
 
@@ -35,7 +35,7 @@ pub struct Full {
 pub struct CallTrie {
     /// Parent and frame of node n + 1; the root has neither.
     nodes: Vec<(NodeId, FrameId)>,
-    children: FxHashMap<(NodeId, FrameId), NodeId>,
+    children: KeyedMap<(NodeId, FrameId), NodeId>,
     /// Weight counted since the last delta. A weight for every node would take 56 bytes each, and a
     /// cycle touches few.
     counted: Vec<(NodeId, Weight)>,
@@ -51,11 +51,16 @@ impl CallTrie {
     pub fn new(nodes_max: usize) -> Self {
         CallTrie {
             nodes: Vec::new(),
-            children: FxHashMap::default(),
+            children: KeyedMap::default(),
             counted: Vec::new(),
             slots: Vec::new(),
             nodes_max,
         }
+    }
+
+    /// Changes the limit on nodes. Those above it stay.
+    pub fn set_nodes_max(&mut self, nodes_max: usize) {
+        self.nodes_max = nodes_max;
     }
 
     /// Returns the child of `parent` for `frame`; adds it if it is new.

@@ -4,15 +4,25 @@
 //! ```text
 //! test-worker truth  ID URL SECONDS   three threads spend known shares of time in three functions
 //! test-worker steady ID URL           works until its standard input ends
+//! test-worker attacked ID URL FLUSH_SECONDS
+//!                                     runs 400 tasks and prints what the agent has cost; runs 100
+//!                                     more when its standard input ends, and flushes
+//! test-worker blocking ID URL         one thread works and blocks all signals, until its standard
+//!                                     input ends
 //! test-worker known  ID URL           three threads stay at known places until its standard input ends
 //! test-worker doomed ID URL           begins a task, prints `ready` once something was stored, and
 //!                                     never ends by itself
 //! test-worker expecting ID URL         expects four tasks, runs two and prints `half`; runs the others
 //!                                     when its standard input ends
 //! test-worker traced ID URL           tasks inside and across each other on one thread, with phases
+//! test-worker slowing ID URL SECONDS  tasks of one name take three times as long in the second half, those
+//!                                     of another one do not; tells when the halves began and ended
+//! test-worker many   ID URL COUNT     runs so many tasks of four names, as fast as 30 µs each allow
 //! test-worker clock  ID URL OFFSET_MS DRIFT_PPM LEAP_AFTER_MS LEAP_MS
 //!                                     has a wrong clock and short tasks, whose real times it tells,
 //!                                     until its standard input ends
+//! test-worker sequence ID URL OFFSET_MS DRIFT_PPM LEAP_AFTER_MS LEAP_MS
+//!                                     likewise, with tasks of one thread without gaps
 //! ```
 
 use std::collections::BTreeMap;
@@ -25,13 +35,17 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use agent::{Agent, ClockShift, ShipReport};
 use anyhow::{Context as _, Result, bail};
+use nix::sys::signal::SigSet;
 use serde_json::{Value, json};
+
+/// For tests of other things than the time limit, which a busy machine exceeds.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(60);
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [mode, worker, url, rest @ ..] = &arguments[..] else {
         bail!(
-            "usage: test-worker truth|steady|known|doomed|expecting|traced|clock ID URL [NUMBERS]"
+            "usage: test-worker truth|steady|attacked|blocking|known|doomed|expecting|traced|slowing|many|clock|sequence ID URL [NUMBERS]"
         );
     };
     tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).init();
@@ -50,6 +64,15 @@ fn main() -> Result<()> {
             let agent = start()?;
             let tasks = steady();
             json!({ "tasks": tasks, "report": report(&agent.finish()) })
+        }
+        "attacked" => {
+            let builder = Agent::builder().flush_timeout(seconds()?);
+            attacked(builder.collector(url).worker(worker).start()?)
+        }
+        "blocking" => {
+            let agent = start()?;
+            blocking();
+            json!({ "report": report(&agent.finish()) })
         }
         "known" => {
             let agent = start()?;
@@ -70,11 +93,31 @@ fn main() -> Result<()> {
             traced();
             json!({ "report": report(&agent.finish()) })
         }
+        "slowing" => {
+            let agent = start()?;
+            let times = slowing(seconds()?);
+            json!({ "times": times, "report": report(&agent.finish()) })
+        }
+        "many" => {
+            let count = rest.first().context("COUNT is missing")?.parse()?;
+            let builder = Agent::builder().task_rows_per_second(count).flush_timeout(FLUSH_TIMEOUT);
+            let agent = builder.collector(url).worker(worker).start()?;
+            many(count);
+            json!({ "tasks": count, "report": report(&agent.finish()) })
+        }
         "clock" => {
-            let builder = Agent::builder().clock_shift(clock_shift(rest)?);
+            let builder =
+                Agent::builder().clock_shift(clock_shift(rest)?).flush_timeout(FLUSH_TIMEOUT);
             let agent = builder.collector(url).worker(worker).start()?;
             let times = short_tasks();
             json!({ "times": times, "report": report(&agent.finish()) })
+        }
+        "sequence" => {
+            let builder =
+                Agent::builder().clock_shift(clock_shift(rest)?).flush_timeout(FLUSH_TIMEOUT);
+            let agent = builder.collector(url).worker(worker).start()?;
+            let tasks = sequence();
+            json!({ "tasks": tasks, "report": report(&agent.finish()) })
         }
         other => bail!("no mode {other}"),
     };
@@ -88,7 +131,7 @@ fn report(report: &ShipReport) -> Value {
         "accepted_ns": report.accepted_ns,
         "stored_ns": report.stored_ns,
         "unacked_ns": report.unacked_ns,
-        "lost_refused_ns": report.lost_refused_ns,
+        "lost_rejected_ns": report.lost_rejected_ns,
         "lost_by_collector_ns": report.lost_by_collector_ns,
         "lost_queue_ns": report.lost_queue_ns,
         "lost_tasks": report.lost_tasks,
@@ -96,6 +139,18 @@ fn report(report: &ShipReport) -> Value {
         "aggregated_tasks": report.aggregated_tasks,
         "connects": report.connects,
     })
+}
+
+/// Runs short tasks one after the other.
+fn many(count: u32) {
+    const NAMES: [&str; 4] = ["decode", "filter", "index", "write"];
+    for number in 0..count {
+        let _task = agent::task(NAMES[number as usize % NAMES.len()]).start();
+        let begin = Instant::now();
+        while begin.elapsed() < Duration::from_micros(30) {
+            std::hint::spin_loop();
+        }
+    }
 }
 
 /// Seconds by task and function, one map per thread, as measured by the threads.
@@ -176,6 +231,29 @@ fn steady() -> u64 {
     wait_for_end_of_input();
     stop.store(true, Ordering::Release);
     threads.into_iter().map(|thread| thread.join().expect("it does not panic")).sum()
+}
+
+/// Runs tasks under attack, and some after it.
+fn attacked(agent: Agent) -> Value {
+    let begin = Instant::now();
+    let run = |numbers: std::ops::Range<u64>| {
+        for number in numbers {
+            let _task = agent::task("attacked").key(number.to_string()).start();
+            alpha(Duration::from_micros(200));
+            thread::sleep(Duration::from_millis(10));
+        }
+    };
+    run(0..400);
+    let attacked_ms = begin.elapsed().as_millis();
+    println!(
+        "{}",
+        json!({ "wakeups": agent.overhead().shipper_wakeups, "attacked_ms": attacked_ms })
+    );
+    wait_for_end_of_input();
+    run(400..500);
+    let finishing = Instant::now();
+    let report = report(&agent.finish());
+    json!({ "report": report, "finish_ms": finishing.elapsed().as_millis() })
 }
 
 /// One thread waits for a lock, one sleeps, one spins in tasks, all in named functions.
@@ -294,25 +372,91 @@ fn clock_shift(arguments: &[String]) -> Result<ClockShift> {
     })
 }
 
+/// Two tasks of a thread that blocks all signals.
+fn blocking() {
+    let stop = Arc::new(AtomicBool::new(false));
+    let working = {
+        let stop = stop.clone();
+        thread::spawn(move || {
+            SigSet::all().thread_block().expect("a valid mask");
+            while !stop.load(Ordering::Acquire) {
+                for name in ["blocked one", "blocked two"] {
+                    let _task = agent::task(name).start();
+                    alpha(Duration::from_millis(100));
+                }
+            }
+        })
+    };
+    wait_for_end_of_input();
+    stop.store(true, Ordering::Release);
+    working.join().expect("it does not panic");
+}
+
+/// Tasks of one thread without a gap between them. Returns their number.
+fn sequence() -> u64 {
+    let stop = Arc::new(AtomicBool::new(false));
+    let tasks = {
+        let stop = stop.clone();
+        thread::spawn(move || {
+            let mut tasks = 0;
+            while !stop.load(Ordering::Acquire) {
+                let _task = agent::task("step").start();
+                thread::sleep(Duration::from_millis(2));
+                tasks += 1;
+            }
+            tasks
+        })
+    };
+    wait_for_end_of_input();
+    stop.store(true, Ordering::Release);
+    tasks.join().expect("it does not panic")
+}
+
+/// Runs tasks in two halves of this length. In the second, each `slows` takes three times as long. Tasks
+/// sleep, because they would compete for processors with everything else on the machine. Returns when the
+/// halves began, and when the second ended.
+fn slowing(half: Duration) -> [i64; 3] {
+    let mut random = Random(1);
+    let mut run = |factor: u32| {
+        let begin = Instant::now();
+        while begin.elapsed() < half {
+            let length = Duration::from_micros(15_000 + random.below(5_000));
+            let task = agent::task("slows").start();
+            std::hint::black_box(alpha(Duration::from_micros(200)));
+            thread::sleep(length * factor);
+            drop(task);
+            let _task = agent::task("stays").start();
+            std::hint::black_box(alpha(Duration::from_micros(200)));
+            thread::sleep(length);
+        }
+    };
+    let begin = unix_ns();
+    run(1);
+    let middle = unix_ns();
+    run(3);
+    [begin, middle, unix_ns()]
+}
+
+fn unix_ns() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
+}
+
 /// Real times before and after the start, and before and after the end, of each task.
 fn short_tasks() -> Vec<[i64; 4]> {
-    let now = || {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
-    };
     let stop = Arc::new(AtomicBool::new(false));
     let tasks = {
         let stop = stop.clone();
         thread::spawn(move || {
             let mut times = Vec::new();
             while !stop.load(Ordering::Acquire) {
-                let before = now();
+                let before = unix_ns();
                 let task = agent::task("tick").key(times.len().to_string()).start();
-                let after = now();
+                let after = unix_ns();
                 thread::sleep(Duration::from_millis(5));
-                let before_end = now();
+                let before_end = unix_ns();
                 drop(task);
-                times.push([before, after, before_end, now()]);
+                times.push([before, after, before_end, unix_ns()]);
                 thread::sleep(Duration::from_millis(20));
             }
             times

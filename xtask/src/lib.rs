@@ -18,10 +18,21 @@ pub fn root() -> PathBuf {
 }
 
 /// The cargo that started us, to be run at the workspace's root.
+///
+/// It does not inherit what `cargo run` says about the package xtask: the build script of `ring`
+/// depends on these variables, and ours and a person's builds would recompile the agent in turns.
 #[must_use]
 pub fn cargo(arguments: &[&str]) -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root()).args(arguments);
+    for (name, _) in env::vars_os() {
+        let describes_xtask = name.to_str().is_some_and(|name| {
+            name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")
+        });
+        if describes_xtask {
+            command.env_remove(name);
+        }
+    }
     command
 }
 
@@ -46,4 +57,18 @@ pub fn emberline() -> Result<PathBuf> {
 /// Prints the step that begins.
 pub fn announce(step: &str) {
     eprintln!("==> {step}");
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+
+    #[test]
+    fn cargo_does_not_inherit_the_package_that_runs_it() {
+        // Cargo describes the package to its tests, too.
+        let name = OsStr::new("CARGO_PKG_NAME");
+        assert!(std::env::var_os(name).is_some());
+        let cargo = super::cargo(&["build"]);
+        assert!(cargo.get_envs().any(|variable| variable == (name, None)));
+    }
 }

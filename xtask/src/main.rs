@@ -1,5 +1,9 @@
 //! Developer commands: `cargo xtask --help`.
 
+mod aarch64;
+mod clients;
+mod dist;
+mod fuzz;
 mod readers;
 mod soak;
 mod test;
@@ -32,15 +36,28 @@ enum Task {
     /// Kills a real collector under load, again and again, and compares its answers with an
     /// independent record.
     Crash(Forwarded),
-    /// Stresses the sampler: a million threads, 100,000 libraries, 10,000 processes at 1 kHz.
+    /// Feeds hostile inputs to everything that reads what others wrote, guided by coverage (needs a
+    /// C++ compiler).
+    Fuzz(fuzz::Options),
+    /// Runs agents and a collector by seeds, with a network, a disk and clocks that fail; `--seed N`
+    /// repeats one run and prints its events.
+    Simulate(Forwarded),
+    /// Runs 6,000 seeds of `simulate`, then stresses the sampler: a million threads, 100,000 libraries,
+    /// 10,000 processes at 1 kHz.
     Soak(soak::Options),
     /// Writes the Rust code of profiler-core/proto/emberline.proto (no protoc needed).
     Proto(Forwarded),
     /// Writes the page's bundle, collector/page, from its sources in collector/ui (needs Node.js).
     Page(page_bundle::Options),
+    /// Makes what a release consists of, in `target/dist`: the program without debug information, that
+    /// information, manual pages, completions, a Debian package.
+    Dist(dist::Options),
+    /// Answers six questions on the page of a demo: clicks and seconds of each, and pictures of the answers
+    /// (needs Node.js and Chromium).
+    Walk,
 }
 
-/// Arguments that `emberline-bench` reads.
+/// Arguments that another program reads.
 #[derive(clap::Args)]
 #[command(disable_help_flag = true)]
 struct Forwarded {
@@ -54,9 +71,13 @@ fn main() -> ExitCode {
         Task::Tidy(options) => tidy::run(&options),
         Task::Bench(forwarded) => forwarded.run("bench"),
         Task::Crash(forwarded) => forwarded.run("crash"),
+        Task::Simulate(forwarded) => simulate(&forwarded.arguments),
+        Task::Fuzz(options) => fuzz::run(&options),
         Task::Soak(options) => soak::run(&options),
         Task::Proto(forwarded) => forwarded.run("proto"),
+        Task::Dist(options) => dist::run(&options),
         Task::Page(options) => page_bundle::run(&options),
+        Task::Walk => xtask::emberline().and_then(|path| xtask::page::walk(&path)),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -65,6 +86,17 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Runs the fault simulation, which needs our own crates; this program needs none.
+fn simulate(arguments: &[OsString]) -> Result<()> {
+    let package = "emberline-fault-simulation";
+    let mut simulate = xtask::cargo(&["run", "--release", "--quiet", "--package", package, "--"]);
+    let status = simulate.args(arguments).status().context("starting cargo")?;
+    if !status.success() {
+        bail!("`cargo xtask simulate` failed ({status})");
+    }
+    Ok(())
 }
 
 impl Forwarded {

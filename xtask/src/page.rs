@@ -25,6 +25,9 @@ const CHROMIUM_VARIABLE: &str = "EMBERLINE_CHROMIUM";
 /// Limit on the checks, on a busy machine.
 const CHECKS_MAX: Duration = Duration::from_secs(500);
 
+/// Limit on a walk through the page.
+const WALK_MAX: Duration = Duration::from_secs(400);
+
 /// Limit on the benchmark: some of the peers are slow.
 const BENCH_MAX: Duration = Duration::from_secs(900);
 
@@ -57,7 +60,7 @@ pub fn check_sources() -> Result<Option<String>> {
 }
 
 /// Checks the page in a browser; `emberline` is the built command. Pictures of all pages are written to
-/// `target/page-check/pictures`. Returns why the page cannot be checked here, if it cannot.
+/// `target/page-check/collector/pictures`. Returns why the page cannot be checked here, if it cannot.
 ///
 /// # Errors
 /// If a type or a check is wrong, or a program that is there cannot be started.
@@ -65,15 +68,37 @@ pub fn run(emberline: &Path) -> Result<Option<String>> {
     if let Some(reason) = missing() {
         return Ok(Some(reason));
     }
+    announce("the page's checks in a browser, against `emberline demo`");
+    run_with_demo(emberline, "run.mjs", CHECKS_MAX)
+        .context("the checks that failed are named above")?;
+    Ok(None)
+}
+
+/// Answers six questions on the page of a demo, at three widths in both themes. Prints clicks and seconds of
+/// each, and writes pictures to `target/page-check/collector/pictures`.
+///
+/// # Errors
+/// If a program is missing or an answer is not found.
+pub fn walk(emberline: &Path) -> Result<()> {
+    if let Some(reason) = missing() {
+        bail!("the page needs a browser: {reason}");
+    }
+    announce("a walk through the page, against `emberline demo`");
+    run_with_demo(emberline, "walk.mjs", WALK_MAX).context("the error is above")
+}
+
+/// Runs a script against a demo.
+fn run_with_demo(emberline: &Path, script: &str, longest: Duration) -> Result<()> {
     let ui = prepare()?;
     let pictures = ui.with_file_name("pictures");
     fs::create_dir_all(&pictures)?;
-    announce("the page's checks in a browser, against `emberline demo`");
-    let demo = Demo::start(emberline)?;
+    let demo = Collector::demo(emberline)?;
     let mut node = Command::new("node");
-    node.current_dir(ui.join("check")).args(["run.mjs", &demo.url]).arg(&pictures);
-    finish_within(&mut node, CHECKS_MAX).context("the checks that failed are named above")?;
-    Ok(None)
+    // One check starts and kills a demo of its own.
+    node.env("EMBERLINE_PROGRAM", emberline);
+    node.current_dir(ui.join("check")).args([script, &demo.url]).arg(&pictures);
+    node.env("EMBERLINE_TOKEN", demo.token.as_deref().context("the demo printed no token")?);
+    finish_within(&mut node, longest)
 }
 
 /// Measures the page's CPU time in a browser, against other flame graphs. The bench generates the
@@ -90,7 +115,7 @@ pub fn bench(emberline: &Path) -> Result<()> {
     npm_ci(&check.join("peers"))?;
     announce("the page's CPU time in a browser");
     let arguments = ["serve", "--listen", "127.0.0.1:0"];
-    let collector = Demo::start_with(emberline, &arguments)?;
+    let collector = Collector::start(emberline, &arguments)?;
     let mut node = Command::new("node");
     node.current_dir(check).args(["bench.mjs", &collector.url]);
     finish_within(&mut node, BENCH_MAX).context("the error is above")
@@ -174,19 +199,26 @@ fn finish_within(command: &mut Command, longest: Duration) -> Result<()> {
     bail!("{command:?} was terminated: it took longer than {longest:?}")
 }
 
-/// A collector with a live fleet, terminated cleanly when it is dropped.
-struct Demo {
+/// A collector, perhaps with a live fleet, terminated cleanly when it is dropped.
+pub struct Collector {
     process: Child,
-    url: String,
+    /// Its address.
+    pub url: String,
+    /// A demo's token of role operator.
+    token: Option<String>,
 }
 
-impl Demo {
-    /// Starts it at a free port and reads its address from its first lines.
-    fn start(emberline: &Path) -> Result<Demo> {
-        Demo::start_with(emberline, &["demo", "--listen", "127.0.0.1:0"])
+impl Collector {
+    /// Starts a demo at a free port.
+    fn demo(emberline: &Path) -> Result<Collector> {
+        Collector::start(emberline, &["demo", "--listen", "127.0.0.1:0"])
     }
 
-    fn start_with(emberline: &Path, arguments: &[&str]) -> Result<Demo> {
+    /// Starts it and reads its address, and the token in its link, from its first lines.
+    ///
+    /// # Errors
+    /// If it cannot be started, or ends without printing its address.
+    pub fn start(emberline: &Path, arguments: &[&str]) -> Result<Collector> {
         let mut process = Command::new(emberline)
             .args(arguments)
             .stdin(Stdio::null())
@@ -194,24 +226,28 @@ impl Demo {
             .spawn()
             .with_context(|| format!("starting {}", emberline.display()))?;
         let stderr = process.stderr.take().context("its standard error is piped")?;
-        let mut demo = Demo { process, url: String::new() };
+        let mut collector = Collector { process, url: String::new(), token: None };
         let mut lines = BufReader::new(stderr).lines();
         while let Some(line) = lines.next() {
-            if let Some(url) = url_in(&line?) {
-                demo.url = url;
+            let line = line?;
+            if let Some(url) = url_in(&line) {
+                collector.url = url;
+            }
+            if line.starts_with("Open ") {
+                collector.token = token_in(&line);
                 // A later write to a closed pipe would fail.
                 thread::spawn(move || lines.for_each(drop));
-                return Ok(demo);
+                return Ok(collector);
             }
         }
         bail!("`emberline` ended without printing its collector's address")
     }
 }
 
-impl Drop for Demo {
+impl Drop for Collector {
     fn drop(&mut self) {
         let pid = Pid::from_raw(self.process.id().cast_signed());
-        // This fails if the demo has ended by itself.
+        // This fails if it has ended by itself.
         if kill(pid, Signal::SIGTERM).is_ok() {
             let _ = self.process.wait();
         }
@@ -222,6 +258,12 @@ impl Drop for Demo {
 fn url_in(line: &str) -> Option<String> {
     let rest = line.split_once("collector on ")?.1;
     rest.split([',', ';']).next().map(str::to_owned)
+}
+
+/// The token in the link that `demo` prints.
+fn token_in(line: &str) -> Option<String> {
+    let rest = line.split_once("#token=")?.1;
+    rest.split_whitespace().next().map(str::to_owned)
 }
 
 #[cfg(test)]
@@ -246,5 +288,8 @@ mod tests {
         let line = "collector on http://127.0.0.1:4801; agents report there";
         assert_eq!(url_in(line).as_deref(), Some("http://127.0.0.1:4801"));
         assert_eq!(url_in("127.0.0.1:4747 is in use; taking a free port"), None);
+        let line = "Open http://127.0.0.1:4801/login#token=emb_1_2 in a browser, or query it";
+        assert_eq!(token_in(line).as_deref(), Some("emb_1_2"));
+        assert_eq!(token_in("Open http://127.0.0.1:4801 in a browser"), None);
     }
 }

@@ -23,8 +23,17 @@ const SOURCES: &str = "collector/ui";
 /// The Rust list of the bundle's files, which the collector includes.
 const LIST: &str = "files.rs";
 
+/// The examples that the tests of the page share with those of crates.
+const SHARED_EXAMPLES: [&str; 5] = [
+    "api/times.json",
+    "flamegraph/colors.json",
+    "flamegraph/numbers.json",
+    "flamegraph/symbols.json",
+    "flamegraph/views.json",
+];
+
 /// What npm and vite write next to the copied sources.
-const NOT_COPIED: [&str; 3] = ["node_modules", "installed.json", "dist"];
+const NOT_COPIED: [&str; 4] = ["node_modules", "installed.json", "dist", "dist-report"];
 
 /// What to do with the bundle.
 #[derive(clap::Args)]
@@ -110,22 +119,31 @@ fn build() -> Result<Files> {
     let mut vite = Command::new("node");
     vite.current_dir(&ui).env("NODE_ENV", "production");
     run_quietly(vite.args(["node_modules/vite/bin/vite.js", "build", "--logLevel", "warn"]))?;
+    run_quietly(vite.args(["--config", "report.config.ts"]))?;
     let mut files = Files::new();
     read_all(&ui.join("dist"), "", &mut files)?;
     files.insert("licenses.txt".into(), licenses(&ui)?.into_bytes());
     let list = list(&files)?;
     files.insert(LIST.into(), list.into_bytes());
+    // Not served: the command line writes it.
+    read_all(&ui.join("dist-report"), "", &mut files)?;
     Ok(files)
 }
 
-/// Copies the page's sources below `target/`, where npm may write, and installs their locked
-/// packages there.
+/// Copies the page's sources and what their tests import below `target/`, where npm may write, and
+/// installs their locked packages there.
 ///
 /// # Errors
 /// If npm is missing or fails.
 pub fn prepare() -> Result<PathBuf> {
-    let ui = root().join("target/page-check/ui");
+    let copy = root().join("target/page-check");
+    let ui = copy.join(SOURCES);
     fs::create_dir_all(&ui)?;
+    for examples in SHARED_EXAMPLES {
+        let target = copy.join(examples);
+        fs::create_dir_all(target.parent().expect("the path of a file has a parent"))?;
+        fs::copy(root().join(examples), target)?;
+    }
     remove_deleted(&root().join(SOURCES), &ui)?;
     copy_all(&root().join(SOURCES), &ui)?;
     npm_ci(&ui)?;

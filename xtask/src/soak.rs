@@ -1,4 +1,5 @@
-//! `cargo xtask soak`: builds the workers in every form and stresses the sampler with them.
+//! `cargo xtask soak`: runs the fault simulation with many seeds, then builds the workers in every form
+//! and stresses the sampler with them.
 
 use std::path::PathBuf;
 
@@ -12,10 +13,19 @@ pub(crate) struct Options {
     /// A twentieth of the length, and only the builds that the tests need.
     #[arg(long)]
     short: bool,
+    /// Number of seeds of the fault simulation [default: 6000, or 300 with --short].
+    #[arg(long)]
+    seeds: Option<u64>,
+    /// The first of these seeds.
+    #[arg(long, default_value_t = 0)]
+    first_seed: u64,
     /// Run without an agent, as a reference.
     #[arg(long)]
     unsampled: bool,
 }
+
+/// Seeds of the fault simulation.
+const SEEDS: u64 = 6_000;
 
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 /// One worker, in forms that the tests do not build.
@@ -27,6 +37,9 @@ const WORKER: &[&str] =
 /// # Errors
 /// If a build fails or the soak finds an error.
 pub(crate) fn run(options: &Options) -> Result<()> {
+    let seeds = options.seeds.unwrap_or(if options.short { SEEDS / 20 } else { SEEDS });
+    let first = options.first_seed;
+    crate::simulate(&[format!("--seeds={seeds}").into(), format!("--first={first}").into()])?;
     check(cargo(&["build", "--release", "--package", "emberline-tests", "--bins"]))?;
     let target = target_directory()?;
     let mut soak = std::process::Command::new(target.join("release/soak"));

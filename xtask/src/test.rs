@@ -5,17 +5,19 @@
 //! and procedural macros with the build: for xtask alone, after a build, clippy took 25 s of CPU
 //! time instead of 54 s in the debug profile.
 
-mod table;
+pub(crate) mod table;
 
+use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::Instant;
+use std::{env, fs, io};
 
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum as _;
 use xtask::{announce, cargo, page, root};
 
 use self::table::{Outcome, Row};
-use crate::{readers, tidy};
+use crate::{aarch64, clients, dist, fuzz, readers, tidy};
 
 /// What to run.
 #[derive(clap::Args)]
@@ -27,6 +29,12 @@ pub(crate) struct Options {
     /// Run only these steps. They use what earlier steps have built.
     #[arg(long, value_name = "STEP", value_enum, value_delimiter = ',')]
     only: Vec<Step>,
+    /// Run only the step `clients`.
+    #[arg(long, conflicts_with_all = ["quick", "only"])]
+    clients: bool,
+    /// The collector that the step `clients` runs. Default: target/release/emberline.
+    #[arg(long, value_name = "FILE")]
+    emberline: Option<PathBuf>,
     /// Leave out these steps.
     #[arg(long, value_name = "STEP", value_enum, value_delimiter = ',')]
     skip: Vec<Step>,
@@ -49,16 +57,25 @@ enum Step {
     Doc,
     /// Packages of the crates that are published.
     Package,
-    /// Licenses, sources and advisories of dependencies, with cargo-deny.
+    /// Licenses, sources and duplicate versions of dependencies, with cargo-deny.
     Deny,
     /// A release build of everything.
     Build,
-    /// The golden store, read with DuckDB.
+    /// The golden store, read with DuckDB; exported profiles, read with `go tool pprof` and others.
     Readers,
+    /// The Debian package, installed and removed in a copy of this machine's root; the systemd unit; the
+    /// manifests of Kubernetes.
+    Dist,
     /// All tests of the workspace.
     Test,
     /// The page in a browser.
     Page,
+    /// A build for aarch64, and the agent's tests under emulation.
+    Aarch64,
+    /// A short run of each fuzz target.
+    Fuzz,
+    /// Clients of other profilers from PyPI and npm, against a collector. Only if it is named.
+    Clients,
 }
 
 /// A command of cargo's.
@@ -78,7 +95,12 @@ const FORMAT: CargoCommand = CargoCommand {
     advice: "run `cargo fmt --all`",
 };
 
-/// The one package outside the workspace.
+/// The packages outside the workspace.
+const FORMAT_FUZZ: CargoCommand = CargoCommand {
+    arguments: &["fmt", "--manifest-path", "fuzz/Cargo.toml", "--check"],
+    advice: "run `cargo fmt --manifest-path fuzz/Cargo.toml`",
+    ..FORMAT
+};
 const FORMAT_PEERS: CargoCommand = CargoCommand {
     arguments: &["fmt", "--manifest-path", "xtask/peers/Cargo.toml", "--check"],
     advice: "run `cargo fmt --manifest-path xtask/peers/Cargo.toml`",
@@ -115,13 +137,17 @@ const DOC: CargoCommand = CargoCommand {
     advice: "fix the warnings above",
 };
 
-/// The two crates that a user's program depends on.
+/// The crates that a user's program depends on.
 const PACKAGE: CargoCommand = CargoCommand {
     arguments: &[
         "package",
         "--allow-dirty",
         "--package",
         "emberline-profiler-core",
+        "--package",
+        "emberline-symbols",
+        "--package",
+        "emberline-tls",
         "--package",
         "emberline-agent",
     ],
@@ -131,8 +157,9 @@ const PACKAGE: CargoCommand = CargoCommand {
     advice: "a published crate needs metadata, files and dependencies of its own",
 };
 
+/// Without advisories, whose list must be downloaded: the hosted workflow checks them.
 const DENY: CargoCommand = CargoCommand {
-    arguments: &["deny", "check"],
+    arguments: &["deny", "check", "bans", "licenses", "sources"],
     component: None,
     environment: None,
     advice: "see deny.toml",
@@ -205,8 +232,15 @@ impl Options {
                 | Step::Deny
                 | Step::Build
                 | Step::Readers
+                | Step::Dist
+                | Step::Clients
                 | Step::Page
+                | Step::Aarch64
+                | Step::Fuzz
         );
+        if self.clients {
+            return step == Step::Clients;
+        }
         is_named && !self.skip.contains(&step) && (is_quick || !self.quick)
     }
 }
@@ -220,7 +254,11 @@ impl Step {
 
     fn run(self, options: &Options) -> Result<Outcome> {
         match self {
-            Step::Format => FORMAT.run().and_then(|_| FORMAT_PEERS.run()),
+            Step::Format => {
+                let commands = [FORMAT, FORMAT_FUZZ, FORMAT_PEERS];
+                commands.iter().try_for_each(|command| command.run().map(drop))?;
+                Ok(Outcome::Passed)
+            }
             Step::Tidy => {
                 announce("cargo xtask tidy");
                 tidy::check().map(|()| Outcome::Passed)
@@ -232,20 +270,37 @@ impl Step {
             Step::Clippy => CLIPPY.run(),
             Step::ClippySmallAgent => CLIPPY_SMALL_AGENT.run(),
             Step::Doc => DOC.run(),
-            Step::Package => PACKAGE.run(),
+            Step::Package => {
+                forget_packages(&cargo_home()?)?;
+                PACKAGE.run()
+            }
             Step::Deny if !has_subcommand("deny")? => {
                 Ok(Outcome::Skipped("no cargo-deny: cargo install cargo-deny --locked".into()))
             }
             Step::Deny => DENY.run(),
             Step::Build => BUILD.run(),
             Step::Readers => {
-                announce("reading the golden store with DuckDB");
-                readers::run().map(|()| Outcome::Passed)
+                let missing = readers::run()?;
+                Ok(missing.map_or(Outcome::Passed, Outcome::Skipped))
+            }
+            Step::Dist => {
+                let missing = dist::check(&root().join("target/release/emberline"))?;
+                Ok(missing.map_or(Outcome::Passed, Outcome::Skipped))
             }
             Step::Test if options.quick => TEST_QUICK.run(),
             Step::Test => TEST.run(),
             Step::Page => {
                 let missing = page::run(&root().join("target/release/emberline"))?;
+                Ok(missing.map_or(Outcome::Passed, Outcome::Skipped))
+            }
+            Step::Aarch64 => {
+                let missing = aarch64::run()?;
+                Ok(missing.map_or(Outcome::Passed, Outcome::Skipped))
+            }
+            Step::Fuzz => fuzz::run_short().map(|()| Outcome::Passed),
+            Step::Clients => {
+                let built = || root().join("target/release/emberline");
+                let missing = clients::run(&options.emberline.clone().unwrap_or_else(built))?;
                 Ok(missing.map_or(Outcome::Passed, Outcome::Skipped))
             }
         }
@@ -278,6 +333,40 @@ impl CargoCommand {
     }
 }
 
+/// The folder in which cargo unpacks what it downloads.
+fn cargo_home() -> Result<PathBuf> {
+    if let Some(folder) = env::var_os("CARGO_HOME") {
+        return Ok(folder.into());
+    }
+    let home = env::home_dir().context("neither CARGO_HOME nor a home folder is set")?;
+    Ok(home.join(".cargo"))
+}
+
+/// Removes our packages as an earlier run unpacked them. Cargo takes an unpacked version for
+/// unchangeable, and would verify the agent with the `emberline-profiler-core` of that run.
+fn forget_packages(cargo_home: &Path) -> Result<()> {
+    let registries = match fs::read_dir(cargo_home.join("registry/src")) {
+        Ok(registries) => registries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error).context("listing cargo's unpacked packages"),
+    };
+    for registry in registries {
+        let registry = registry?;
+        // Registries with a host name were downloaded.
+        if !registry.file_name().to_string_lossy().starts_with('-') {
+            continue;
+        }
+        for package in fs::read_dir(registry.path())? {
+            let package = package?;
+            if package.file_name().to_string_lossy().starts_with("emberline-") {
+                fs::remove_dir_all(package.path())
+                    .with_context(|| format!("removing {}", package.path().display()))?;
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Whether cargo has a subcommand, which may be a component or a program in the path.
 fn has_subcommand(name: &str) -> Result<bool> {
     let probe = cargo(&[name, "--version"]).output().context("starting cargo")?;
@@ -302,6 +391,24 @@ mod tests {
     use clap::Parser;
 
     use super::*;
+
+    #[test]
+    fn packages_of_an_earlier_run_are_unpacked_again() {
+        let home = tempfile::tempdir().unwrap();
+        let sources = home.path().join("registry/src");
+        let stale = sources.join("-0123/emberline-agent-0.1.0/src");
+        let others = [
+            sources.join("-0123/anyhow-1.0.0"),
+            sources.join("index.crates.io-4567/emberline-agent-0.1.0"),
+        ];
+        for folder in others.iter().chain([&stale]) {
+            fs::create_dir_all(folder).unwrap();
+        }
+        forget_packages(home.path()).unwrap();
+        assert!(!stale.exists());
+        assert!(others.iter().all(|folder| folder.exists()));
+        forget_packages(&home.path().join("new")).unwrap();
+    }
 
     #[test]
     fn a_missing_component_is_named_with_the_way_to_get_it() {
@@ -337,6 +444,8 @@ mod tests {
     #[test]
     fn steps_are_chosen_by_name() {
         assert_eq!(steps(&[]).len(), Step::value_variants().len());
+        assert_eq!(steps(&["--clients"]), ["clients"]);
+        assert_eq!(steps(&["--only", "clients"]), ["clients"]);
         assert_eq!(steps(&["--only", "clippy-small-agent,page"]), ["clippy-small-agent", "page"]);
         assert_eq!(steps(&["--quick"]), ["format", "tidy", "page-sources", "clippy", "test"]);
         assert_eq!(

@@ -277,7 +277,8 @@ fn line(fraction: f64, width: usize, elapsed: Duration) -> String {
 /// Formats a duration: `2.8s`, `16min 40.4s` or `1h 2min 3.0s`.
 fn duration(elapsed: Duration) -> String {
     let tenths = (elapsed.as_millis() + 50) / 100;
-    let (minutes, tenths) = (tenths / 600, tenths % 600);
+    let minutes = tenths / 600;
+    let tenths = tenths % 600;
     let seconds = format!("{}.{}s", tenths / 10, tenths % 10);
     match (minutes / 60, minutes % 60) {
         (0, 0) => seconds,

@@ -149,7 +149,7 @@ impl<V> fmt::Debug for Cache<V> {
 #[must_use = "the value leaves the cache when this is dropped"]
 pub struct CachedValue<V> {
     value: V,
-    /// `None` if nobody wanted to know when it entered.
+    /// `None` if no callback was registered when it entered.
     _entry: Option<CachedEntry>,
 }
 

@@ -109,7 +109,8 @@ fn parse_stat(line: &str) -> Option<Stat> {
     let mut fields = line.rsplit_once(") ")?.1.split(' ');
     let parent = fields.nth(1)?.parse().ok()?;
     let mut ticks = fields.skip(11);
-    let (user, system) = (ticks.next()?.parse::<u64>().ok()?, ticks.next()?.parse::<u64>().ok()?);
+    let user = ticks.next()?.parse::<u64>().ok()?;
+    let system = ticks.next()?.parse::<u64>().ok()?;
     Some(Stat { parent, ended_children_ns: user.saturating_add(system).saturating_mul(TICK_NS) })
 }
 

@@ -5,8 +5,11 @@ use std::sync::{Arc, Mutex};
 
 use profiler_core::limits::bounded_name;
 
+use super::EndedThread;
+use super::early::{EarlyAccount, Moment};
 use super::names::TaskContext;
 use super::ring::{RING_ROWS, RingSlot};
+use crate::clock::monotonic_ns;
 use crate::spill::Spill;
 use crate::sys::process;
 use crate::threads::{self, ThreadIdentity};
@@ -16,6 +19,10 @@ use crate::threads::{self, ThreadIdentity};
 pub(crate) struct ThreadCell {
     pub(crate) thread: Arc<ThreadIdentity>,
     task: AtomicU64,
+    /// The thread's own account of its time while it is young.
+    pub(crate) early: Arc<EarlyAccount>,
+    /// The last word of `task` with a task: a thread leaves its task before it ends.
+    last_task: AtomicU64,
     pub(super) gone: AtomicBool,
     /// Rows lost since the last drain.
     pub(super) lost: AtomicU64,
@@ -32,6 +39,8 @@ impl ThreadCell {
         let cell = ThreadCell {
             thread: Arc::new(ThreadIdentity { id: threads::own_id(), name }),
             task: AtomicU64::new(0),
+            early: Arc::new(EarlyAccount::new()),
+            last_task: AtomicU64::new(0),
             gone: AtomicBool::new(false),
             lost: AtomicU64::new(0),
             rows: Mutex::new(consumer),
@@ -46,14 +55,50 @@ impl ThreadCell {
     }
 
     pub(crate) fn set_context(&self, context: TaskContext) {
-        self.task.store(context.word(), Ordering::Release);
+        let word = context.word();
+        if self.early.is_open() {
+            self.measure_early(word);
+        }
+        self.task.store(word, Ordering::Release);
+        if word != 0 {
+            self.last_task.store(word, Ordering::Relaxed);
+        }
+    }
+
+    #[cold]
+    fn measure_early(&self, next_word: u64) {
+        self.early.switch(next_word, monotonic_ns(), process::own_cpu_ns);
+    }
+
+    /// An agent runs: the calling thread, whose cell this is, begins to measure itself.
+    pub(crate) fn begin_early(&self) {
+        self.early.begin(self.task.load(Ordering::Relaxed), Moment::of_own_thread());
+    }
+
+    /// The word of the last task; 0 before the first.
+    pub(crate) fn last_task_word(&self) -> u64 {
+        self.last_task.load(Ordering::Relaxed)
+    }
+
+    /// The moment at which the thread ended; `None` while it runs.
+    pub(crate) fn end(&self) -> Option<Moment> {
+        self.early.ended()
+    }
+
+    /// The thread, if it has ended and nobody counts its time yet. The caller must count it.
+    pub(crate) fn claim_ended(&self) -> Option<EndedThread> {
+        let is_mine = self.gone.load(Ordering::Acquire) && self.early.claim();
+        is_mine.then(|| EndedThread { thread: self.thread.clone(), early: self.early.clone() })
     }
 
     pub(crate) fn count_lost(&self) {
         self.lost.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn set_gone(&self) {
+    /// The calling thread, whose cell this is, ends.
+    pub(crate) fn finish(&self) {
+        self.early.end(Moment::of_own_thread());
+        self.set_context(TaskContext::default());
         self.gone.store(true, Ordering::Release);
     }
 }

@@ -10,7 +10,7 @@ use profiler_core::{Outcome, TaskId, Timestamp};
 use super::names::NameId;
 use crate::detail::Detail;
 
-/// Rows that one thread can write before the agent drains its ring, forty times a second. Rows past
+/// Rows that one thread can write before the agent drains its ring, every 25 to 75 ms. Rows past
 /// it are counted as lost: a guard never waits.
 pub(super) const RING_ROWS: usize = 4096;
 

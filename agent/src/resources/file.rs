@@ -60,9 +60,10 @@ impl SystemFile {
         {
             return true;
         }
-        let Ok(file) = File::open(&self.path) else { return false };
-        let is_read = read_whole(&file, &mut self.text);
-        self.open_file = if is_read && may_keep_open() { CheckedFile::new(file) } else { None };
+        let opened = File::open(&self.path).ok().and_then(CheckedFile::new);
+        let is_read =
+            opened.as_ref().is_some_and(|file| read_whole(file.unchecked(), &mut self.text));
+        self.open_file = opened.filter(|_| is_read && may_keep_open());
         is_read
     }
 }

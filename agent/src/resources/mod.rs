@@ -22,6 +22,14 @@ pub(crate) const TICK_NS: u64 = 10_000_000;
 /// Shortest period that gets a sample of its own when an agent ends.
 const LAST_PERIOD_NS_MIN: u64 = 1_000_000;
 
+/// Longest time that a reading may take. It takes 80 µs; a thread that is preempted within it does not
+/// know when it read each counter, and rates would divide by a wrong period. 5 ms are 1% of the usual
+/// interval.
+const READING_NS_MAX: u64 = 5_000_000;
+
+/// Attempts at a reading. After the last one the sample is skipped: the next one covers its time too.
+const READINGS_MAX: u32 = 3;
+
 /// One reading by [`Resource`]; of counters, the sum so far.
 #[derive(Clone, Debug, Default)]
 struct Reading([Option<u64>; Resource::ALL.len()]);
@@ -31,19 +39,34 @@ impl Reading {
         self.0[resource as usize] = value;
     }
 
-    /// Returns the increase of counters since `before`, and the present value of others. A counter that
-    /// shrank, for example because a network link is gone, is omitted.
-    fn since(&self, before: &Reading) -> Vec<(Resource, u64)> {
+    /// Returns the increase of counters since `before`, which was read `period_ns` earlier, and the
+    /// present value of others. A counter that shrank, for example because a network link is gone, is
+    /// omitted.
+    fn since(&self, before: &Reading, period_ns: u64) -> Vec<(Resource, u64)> {
         let value = |resource: Resource| {
             let now = self.0[resource as usize]?;
             if resource.is_counted() {
-                now.checked_sub(before.0[resource as usize]?)
+                let increase = now.checked_sub(before.0[resource as usize]?)?;
+                Some(increase.min(self.increase_max(resource, period_ns)))
             } else {
                 Some(now)
             }
         };
         let all = Resource::ALL.into_iter();
         all.filter_map(|resource| Some((resource, value(resource)?))).collect()
+    }
+
+    /// The most by which a counter can grow in a period. Counters of time are rounded to ticks of 10 ms,
+    /// and are read up to [`READING_NS_MAX`] away from the time of their reading.
+    fn increase_max(&self, resource: Resource, period_ns: u64) -> u64 {
+        match resource {
+            Resource::ProcessCpu | Resource::HostCpu | Resource::CgroupThrottled => {
+                let cores = self.0[Resource::HostCpus as usize];
+                cores.map_or(u64::MAX, |cores| cores.saturating_mul(period_ns))
+            }
+            Resource::CpuPressure | Resource::MemoryPressure | Resource::IoPressure => period_ns,
+            _ => u64::MAX,
+        }
     }
 }
 
@@ -83,17 +106,25 @@ impl ResourceSampler {
         let next_ns = self.due_ns.saturating_add(self.interval_ns);
         let on_grid = next_ns > now_ns;
         self.due_ns = if on_grid { next_ns } else { now_ns.saturating_add(self.interval_ns) };
-        self.sample(now_ns)
+        self.sample()
     }
 
     /// Returns a sample of the time since the last one.
     pub(crate) fn sample_last(&mut self) -> Option<ResourceSample> {
         let now_ns = clock::monotonic_ns();
         let begun_ns = self.before.as_ref().map(|(at_ns, _)| *at_ns)?;
-        (now_ns.saturating_sub(begun_ns) >= LAST_PERIOD_NS_MIN).then(|| self.sample(now_ns))?
+        (now_ns.saturating_sub(begun_ns) >= LAST_PERIOD_NS_MIN).then(|| self.sample())?
     }
 
-    fn sample(&mut self, now_ns: u64) -> Option<ResourceSample> {
+    fn sample(&mut self) -> Option<ResourceSample> {
+        let (now_ns, reading) = read_promptly(clock::monotonic_ns, || self.read())?;
+        let (before_ns, before) = self.before.replace((now_ns, reading.clone()))?;
+        let period_ns = now_ns.saturating_sub(before_ns);
+        let values = reading.since(&before, period_ns);
+        Some(ResourceSample { at: clock::at(now_ns), period_ns, values })
+    }
+
+    fn read(&mut self) -> Reading {
         let mut reading = Reading::default();
         self.process.read(&mut reading);
         self.host.read(&mut reading);
@@ -102,19 +133,30 @@ impl ResourceSampler {
             reading.set(Resource::ManagedMemory, Some(reported.managed_bytes));
             reading.set(Resource::SpilledMemory, Some(reported.spilled_bytes));
         }
-        let (before_ns, before) = self.before.replace((now_ns, reading.clone()))?;
-        Some(ResourceSample {
-            at: clock::at(now_ns),
-            period_ns: now_ns.saturating_sub(before_ns),
-            values: reading.since(&before),
-        })
+        reading
     }
+}
+
+/// Reads until a reading takes at most [`READING_NS_MAX`]. Returns it with the time of its middle; `None`
+/// after [`READINGS_MAX`] attempts.
+fn read_promptly(
+    now_ns: impl Fn() -> u64,
+    mut read: impl FnMut() -> Reading,
+) -> Option<(u64, Reading)> {
+    (0..READINGS_MAX).find_map(|_| {
+        let begun_ns = now_ns();
+        let reading = read();
+        let ended_ns = now_ns();
+        let is_prompt = ended_ns.saturating_sub(begun_ns) <= READING_NS_MAX;
+        is_prompt.then(|| (begun_ns.midpoint(ended_ns), reading))
+    })
 }
 
 /// Reads a CPU-time clock, in nanoseconds; `None` for a process that has ended.
 pub(crate) fn cpu_clock_ns(clock: ClockId) -> Option<u64> {
     let time = clock_gettime(clock).ok()?;
-    let (seconds, rest) = (u64::try_from(time.tv_sec()).ok()?, u64::try_from(time.tv_nsec()).ok()?);
+    let seconds = u64::try_from(time.tv_sec()).ok()?;
+    let rest = u64::try_from(time.tv_nsec()).ok()?;
     Some(seconds.saturating_mul(1_000_000_000).saturating_add(rest))
 }
 
@@ -139,7 +181,83 @@ mod tests {
             (NetworkSent, 60),
             (Threads, 3),
         ]);
-        assert_eq!(now.since(&before), [(ProcessCpu, 30), (ProcessMemory, 400), (Threads, 3)]);
+        let expected = [(ProcessCpu, 30), (ProcessMemory, 400), (Threads, 3)];
+        assert_eq!(now.since(&before, 1_000), expected);
+    }
+
+    #[test]
+    fn counters_grow_by_no_more_than_the_period_allows() {
+        use Resource::{CpuPressure, HostCpu, HostCpus, IoPressure, NetworkSent, ProcessCpu};
+        let counters = [ProcessCpu, HostCpu, NetworkSent, CpuPressure, IoPressure];
+        let before = reading(&counters.map(|counter| (counter, 0)));
+        let mut now = reading(&counters.map(|counter| (counter, 230)));
+        now.set(HostCpus, Some(2));
+        let expected = [
+            (ProcessCpu, 200),
+            (HostCpu, 200),
+            (HostCpus, 2),
+            (NetworkSent, 230),
+            (CpuPressure, 100),
+            (IoPressure, 100),
+        ];
+        assert_eq!(now.since(&before, 100), expected);
+    }
+
+    /// A machine with two busy cores, read by a thread that is preempted before and after it reads the
+    /// counter.
+    #[test]
+    fn late_ticks_divide_by_the_time_between_their_readings() {
+        const TICK_MS: u64 = 500;
+        const CORES: u64 = 2;
+        let late_ms =
+            [0, 0, 3_000, 0, 700, 40, 0, 0, 0, 90, 6_000, 1, 2, 0, 8, 0, 900, 900, 900, 0];
+        let clock_ns = std::cell::Cell::new(0);
+        let pass_ms = |milliseconds: u64| clock_ns.set(clock_ns.get() + milliseconds * 1_000_000);
+        for is_late_before in [true, false] {
+            let mut late = late_ms.iter().cycle().copied();
+            let mut before: Option<(u64, Reading)> = None;
+            let mut samples = 0;
+            for _ in 0..200 {
+                pass_ms(TICK_MS);
+                let mut read = || {
+                    let late_ms = late.next().unwrap_or_default();
+                    pass_ms(if is_late_before { late_ms } else { 0 });
+                    let busy_ns = CORES * clock_ns.get();
+                    pass_ms(if is_late_before { 0 } else { late_ms });
+                    reading(&[(Resource::HostCpu, busy_ns), (Resource::HostCpus, CORES)])
+                };
+                let Some((at_ns, now)) = read_promptly(|| clock_ns.get(), &mut read) else {
+                    continue;
+                };
+                if let Some((before_ns, before)) = before.replace((at_ns, now.clone())) {
+                    let period_ns = at_ns - before_ns;
+                    let (_, busy_ns) = now.since(&before, period_ns)[0];
+                    let possible_ns = CORES * period_ns;
+                    assert!(busy_ns <= possible_ns, "{busy_ns} of {possible_ns} ns");
+                    // All of the time was busy, up to what a prompt reading may be off at both ends.
+                    let missing_ns = possible_ns - busy_ns;
+                    assert!(missing_ns <= CORES * READING_NS_MAX, "{busy_ns} of {possible_ns} ns");
+                    samples += 1;
+                }
+            }
+            assert!(samples > 100, "{samples} samples");
+        }
+    }
+
+    #[test]
+    fn a_reading_that_is_never_prompt_is_skipped() {
+        let clock_ns = std::cell::Cell::new(0);
+        let attempts = std::cell::Cell::new(0);
+        let taken = read_promptly(
+            || clock_ns.get(),
+            || {
+                attempts.set(attempts.get() + 1);
+                clock_ns.set(clock_ns.get() + READING_NS_MAX + 1);
+                Reading::default()
+            },
+        );
+        assert!(taken.is_none());
+        assert_eq!(attempts.get(), READINGS_MAX);
     }
 
     /// Compares values of this process and machine with independently known ones.

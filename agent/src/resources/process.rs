@@ -9,6 +9,7 @@ use profiler_core::Resource;
 
 use super::file::SystemFile;
 use super::{Reading, cpu_clock_ns};
+use crate::sys::directory;
 
 /// Average number of descriptors to list per reading, because each takes a third of a microsecond. A
 /// longer list is read less often.
@@ -68,7 +69,7 @@ impl Process {
         self.count_again_in = self.count_again_in.saturating_sub(1);
         if self.count_again_in == 0 {
             // Without the descriptor that reads the list.
-            let listed = fs::read_dir(FOLDER).ok()?.count() as u64;
+            let listed = directory::numbers(FOLDER).ok()?.len() as u64;
             self.descriptors = Some(listed.saturating_sub(1));
             self.count_again_in = listed / LISTED_PER_READING;
         }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use profiler_core::limits::AGENT_NODES_MAX;
-use profiler_core::{CallTrie, Delta, FrameId, Full, NodeId, Weight};
+use profiler_core::{CallTrie, Delta, FrameId, Full, NoStack, NodeId, Weight};
 use rustc_hash::FxHashMap;
 
 use super::sys::modules::Module;
@@ -20,6 +20,7 @@ pub(crate) enum AddressFrame {
     NoTask,
     Agent,
     Truncated,
+    NoStack(NoStack),
     Overflow,
     /// The sampler's thread, which does not sample its own stack.
     Sampler,
@@ -126,6 +127,18 @@ impl AddressTrie {
             let frame = self.code_id(*address);
             node = node.and_then(|node| self.trie.insert(node, frame));
         }
+        self.or_overflow(node, first)
+    }
+
+    /// The node of time without a stack below `levels`.
+    pub(super) fn node_without_stack(&mut self, levels: &TaskLevels, reason: NoStack) -> NodeId {
+        let (first, node) = self.insert_levels(levels);
+        let frame = self.frame_id(AddressFrame::NoStack(reason));
+        let node = node.and_then(|node| self.trie.insert(node, frame));
+        self.or_overflow(node, first)
+    }
+
+    fn or_overflow(&mut self, node: Result<NodeId, Full>, first: NodeId) -> NodeId {
         node.unwrap_or_else(|_| {
             let frame = self.frame_id(AddressFrame::Overflow);
             self.trie.insert_past_limit(first, frame)
@@ -278,5 +291,15 @@ mod tests {
             assert_eq!(tree.nodes[1].0, NodeId(1));
             Ok(())
         });
+    }
+
+    #[test]
+    fn each_reason_for_no_stack_is_a_node_of_its_own() {
+        let mut addresses = AddressTrie::new(&[]);
+        let levels = levels(AddressFrame::Task(NameId(5)));
+        let nodes = NoStack::ALL.map(|reason| addresses.node_without_stack(&levels, reason));
+        let cut = addresses.node_of(&levels, &Stack { addresses: vec![], complete: false });
+        assert!(nodes.is_sorted() && !nodes.contains(&cut));
+        assert_eq!(addresses.node_without_stack(&levels, NoStack::ShortThread), nodes[1]);
     }
 }

@@ -28,6 +28,15 @@ pub(super) enum Activity {
     Blocked(WaitSite),
 }
 
+/// A thread's waits for a processor since it began.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(super) struct RunDelay {
+    /// Time ready without a processor.
+    pub(super) ns: u64,
+    /// How often it got a processor.
+    pub(super) turns: u64,
+}
+
 /// Why a thread could not be probed.
 #[derive(Debug)]
 pub(super) enum ProbeError {
@@ -48,6 +57,7 @@ pub(super) struct ThreadFiles {
 #[derive(Debug)]
 pub(super) struct Files {
     tasks: Option<CheckedFile>,
+    keep_tasks: bool,
     kept: u64,
     kept_max: u64,
     short_ticks: u32,
@@ -57,7 +67,7 @@ impl Files {
     pub(super) fn new() -> Self {
         let limit = nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE);
         let kept_max = limit.map_or(0, |(soft, _)| soft / KEPT_PART).min(KEPT_MAX);
-        Files { tasks: None, kept: 0, kept_max, short_ticks: 0 }
+        Files { tasks: None, keep_tasks: kept_max > 0, kept: 0, kept_max, short_ticks: 0 }
     }
 
     /// A tick begins.
@@ -72,7 +82,7 @@ impl Files {
         }
         let opened = File::open(TASKS).ok().and_then(CheckedFile::new);
         let count = opened.as_ref().and_then(CheckedFile::links_if_same);
-        self.tasks = opened;
+        self.tasks = opened.filter(|_| self.keep_tasks);
         count.or_else(|| Some(fs::metadata(TASKS).ok()?.nlink()))
     }
 
@@ -91,12 +101,19 @@ impl Files {
         })
     }
 
-    /// Nanoseconds that a thread has been ready but without a processor; `None` if the kernel does
-    /// not count them or the thread is gone.
-    pub(super) fn run_delay_ns(&mut self, thread_id: u32, files: &mut ThreadFiles) -> Option<u64> {
+    /// How long and how often a thread has waited for a processor; `None` if the kernel does not
+    /// count that or the thread is gone.
+    pub(super) fn run_delay(
+        &mut self,
+        thread_id: u32,
+        files: &mut ThreadFiles,
+    ) -> Option<RunDelay> {
         let mut buffer = [0; 128];
         let text = self.read(thread_id, "schedstat", &mut files.schedstat, &mut buffer).ok()?;
-        text.split(' ').nth(1)?.parse().ok()
+        let mut numbers = text.split(' ').skip(1);
+        let ns = numbers.next()?.parse().ok()?;
+        let turns = numbers.next()?.parse().ok()?;
+        Some(RunDelay { ns, turns })
     }
 
     /// Closes a thread's files, because it has not run for a while or is gone.
@@ -144,11 +161,13 @@ impl Files {
         buffer: &mut [u8],
     ) -> Result<usize, ProbeError> {
         let opened = File::open(format!("{TASKS}/{thread_id}/{name}"));
-        let file = opened.map_err(|error| self.explain(error))?;
-        let length = file.read_at(buffer, 0).map_err(|error| self.explain(error))?;
+        let file = CheckedFile::new(opened.map_err(|error| self.explain(error))?);
+        let file = file.ok_or_else(|| self.explain(io::Error::from_raw_os_error(libc::EBADF)))?;
+        let read = file.unchecked().read_at(buffer, 0);
+        let length = read.map_err(|error| self.explain(error))?;
         if self.kept < self.kept_max && self.short_ticks == 0 {
-            *slot = CheckedFile::new(file);
-            self.kept += u64::from(slot.is_some());
+            *slot = Some(file);
+            self.kept += 1;
         }
         Ok(length)
     }
@@ -219,7 +238,7 @@ mod tests {
         let mut second = ThreadFiles::default();
         for _ in 0..2 {
             files.activity(own_id(), &mut first).unwrap();
-            assert!(files.run_delay_ns(own_id(), &mut second).is_some());
+            assert!(files.run_delay(own_id(), &mut second).is_some());
         }
         assert!(first.syscall.is_some() && second.schedstat.is_none());
         let number = first.syscall.as_ref().unwrap().unchecked().as_raw_fd();

@@ -4,64 +4,137 @@ use nix::errno::Errno;
 
 use super::sys::probe;
 use crate::SamplerMode;
+use crate::sys::file;
 use crate::sys::process::{self, MemoryAccess};
 
 /// What the system allows the sampler to do; a refusal comes with its reason.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Mode {
     /// Timers that make a running thread copy its stack.
-    running: Result<(), String>,
+    running: Facility,
     /// Reading where blocked threads are, and their stacks.
-    blocked: Result<(), String>,
+    blocked: Facility,
     /// Whether memory can be copied by a system call, which a signal handler may use too.
     pub(super) checked_copies: bool,
+}
+
+/// Something that the sampler needs from the system.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Facility {
+    /// Whether it worked at the start, and so is used.
+    used: bool,
+    /// Whether it works now, and why it does not.
+    now: Result<(), String>,
+}
+
+impl Facility {
+    fn at_start(now: Result<(), String>) -> Facility {
+        Facility { used: now.is_ok(), now }
+    }
+
+    /// Tries again what worked at the start.
+    fn update(&mut self, attempt: impl FnOnce() -> Result<(), String>) {
+        if self.used {
+            self.now = attempt();
+        }
+    }
 }
 
 impl Mode {
     /// Tries what the system allows.
     pub(super) fn detect() -> Mode {
-        if let Err(error) = std::fs::read_dir("/proc/self/task") {
-            let reason = format!("cannot list threads: /proc/self/task: {error}");
+        if let Err(reason) = threads_are_listed() {
             return Mode {
-                running: Err(reason.clone()),
-                blocked: Err(reason),
+                running: Facility::at_start(Err(reason.clone())),
+                blocked: Facility::at_start(Err(reason)),
                 checked_copies: false,
             };
         }
         let copies = probe::allowed(probe::copy_memory);
-        let access = if copies.is_ok() { MemoryAccess::Call } else { MemoryAccess::File };
-        process::set_memory_access(access);
-        let running = probe::allowed(probe::set_timer)
-            .map_err(|error| format!("CPU-clock timers are refused: {}", error.desc()));
-        let blocked = match (probe::read_own_call(), own_memory_is_readable()) {
-            (Ok(()), true) => Ok(()),
-            (Err(error), _) => Err(format!("cannot read /proc/self/task/*/syscall: {error}")),
-            (Ok(()), false) => Err(format!(
-                "cannot read this process's memory: process_vm_readv: {}, and /proc/self/mem is not \
-                 readable",
-                copies.err().unwrap_or(Errno::UnknownErrno).desc()
-            )),
-        };
-        Mode { running, blocked, checked_copies: copies.is_ok() }
+        choose_memory_access(copies);
+        Mode {
+            running: Facility::at_start(probe::allowed(probe::set_timer).map_err(refused_timers)),
+            blocked: Facility::at_start(blocked_are_readable(copies)),
+            checked_copies: copies.is_ok(),
+        }
     }
 
+    /// Tries again what worked at the start: the program may have applied a filter, changed its
+    /// root or used up its descriptors since. Tries nothing that was refused at the start, because a
+    /// filter may kill the process that tries. Takes 30 µs. Returns whether anything has changed.
+    pub(super) fn update(&mut self) -> bool {
+        let before = self.clone();
+        let listed = threads_are_listed();
+        self.running.update(|| {
+            listed.clone()?;
+            probe::set_timer().map_err(refused_timers)
+        });
+        let checked_copies = self.checked_copies;
+        self.blocked.update(|| {
+            listed?;
+            let copies = if checked_copies { probe::copy_memory() } else { Err(Errno::EPERM) };
+            choose_memory_access(copies);
+            blocked_are_readable(copies)
+        });
+        *self != before
+    }
+
+    /// Whether running threads are sampled, as far as that works.
+    pub(super) fn uses_running(&self) -> bool {
+        self.running.used
+    }
+
+    /// Whether blocked threads are read, as far as that works.
+    pub(super) fn uses_blocked(&self) -> bool {
+        self.blocked.used
+    }
+
+    /// Whether sampling running threads works now.
     pub(super) fn samples_running(&self) -> bool {
-        self.running.is_ok()
+        self.running.now.is_ok()
     }
 
+    /// Whether reading blocked threads works now.
     pub(super) fn samples_blocked(&self) -> bool {
-        self.blocked.is_ok()
+        self.blocked.now.is_ok()
     }
 
     /// Running threads can no longer be sampled.
     pub(super) fn lose_running(&mut self, reason: String) {
-        self.running = Err(reason);
+        self.running = Facility::at_start(Err(reason));
     }
 
     /// Whether no thread can be sampled.
     pub(super) fn is_off(&self) -> bool {
-        self.running.is_err() && self.blocked.is_err()
+        !self.samples_running() && !self.samples_blocked()
     }
+}
+
+fn threads_are_listed() -> Result<(), String> {
+    let opened = file::try_open("/proc/self/task");
+    opened.map_err(|error| format!("cannot list threads: /proc/self/task: {error}"))
+}
+
+fn refused_timers(error: Errno) -> String {
+    format!("CPU-clock timers are refused: {}", error.desc())
+}
+
+fn choose_memory_access(copies: Result<(), Errno>) {
+    let access = if copies.is_ok() { MemoryAccess::Call } else { MemoryAccess::File };
+    process::set_memory_access(access);
+}
+
+/// Whether blocked threads can be read; `copies` is the result of copying memory by a system call.
+fn blocked_are_readable(copies: Result<(), Errno>) -> Result<(), String> {
+    probe::read_own_call()
+        .map_err(|error| format!("cannot read /proc/self/task/*/syscall: {error}"))?;
+    if own_memory_is_readable() {
+        return Ok(());
+    }
+    Err(format!(
+        "cannot read this process's memory: process_vm_readv: {}, and /proc/self/mem is not readable",
+        copies.err().unwrap_or(Errno::UnknownErrno).desc()
+    ))
 }
 
 fn own_memory_is_readable() -> bool {
@@ -72,7 +145,7 @@ fn own_memory_is_readable() -> bool {
 
 impl From<&Mode> for SamplerMode {
     fn from(mode: &Mode) -> SamplerMode {
-        match (&mode.running, &mode.blocked) {
+        match (&mode.running.now, &mode.blocked.now) {
             (Ok(()), Ok(())) => SamplerMode::Full,
             (Ok(()), Err(reason)) => SamplerMode::RunningOnly { reason: reason.as_str().into() },
             (Err(reason), Ok(())) => SamplerMode::BlockedOnly { reason: reason.as_str().into() },
@@ -93,8 +166,8 @@ mod tests {
     #[test]
     fn a_mode_names_what_is_missing_and_why() {
         let mode = |running: Result<(), &str>, blocked: Result<(), &str>| Mode {
-            running: running.map_err(str::to_owned),
-            blocked: blocked.map_err(str::to_owned),
+            running: Facility::at_start(running.map_err(str::to_owned)),
+            blocked: Facility::at_start(blocked.map_err(str::to_owned)),
             checked_copies: true,
         };
         let check = |mode: Mode, text| assert_eq!(SamplerMode::from(&mode).to_string(), text);
@@ -107,7 +180,11 @@ mod tests {
     }
 
     #[test]
-    fn the_mode_is_full_on_this_machine() {
-        assert_eq!(SamplerMode::from(&Mode::detect()), SamplerMode::Full);
+    fn the_mode_is_full_on_this_machine_and_stays_so() {
+        let mut mode = Mode::detect();
+        assert_eq!(SamplerMode::from(&mode), SamplerMode::Full);
+        assert!(!mode.update());
+        mode.lose_running("it is gone".to_owned());
+        assert!(!mode.update() && !mode.samples_running(), "a lost signal does not come back");
     }
 }

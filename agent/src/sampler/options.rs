@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use profiler_core::{Settings, StateSet};
 
+use crate::Symbols;
+
 /// Weights are multiples of a tenth of the interval; remainders are carried to the next sample.
 const QUANTA_PER_INTERVAL: u64 = 10;
 
@@ -18,6 +20,8 @@ pub(crate) struct SamplerOptions {
     pub(crate) resource_interval: Option<Duration>,
     /// For the symbolizer: most rows of ended tasks per second.
     pub(crate) task_rows_per_second: u32,
+    /// For the symbolizer: who names functions.
+    pub(crate) symbols: Symbols,
 }
 
 impl SamplerOptions {

@@ -8,10 +8,27 @@ use crate::Overhead;
 /// Time that the kernel spends on delivering a signal, in addition to the handler: measured at 1 to
 /// 4 µs.
 const DELIVERY_NS: u64 = 2_000;
+/// Most that one handler counts as spent: in longer ones the thread had lost its processor.
+const HANDLER_NS_MAX: u64 = 20_000;
 /// Unspent time that can be saved up, in nanoseconds of the process's life.
 const BURST_NS: u64 = 2_000_000_000;
-/// Longest time between two ticks, whatever they cost.
-const REST_NS_MAX: u64 = 250_000_000;
+/// At its start an agent may spend half of what it would earn in this time; in return it earns only
+/// the other half until the time has passed.
+const START_NS: u64 = 60_000_000_000;
+/// Longest time between two ticks. A tick in debt costs little, because it visits no known thread and
+/// asks only two, so even at this rate the debt is paid off.
+const PAUSE_NS_MAX: u64 = 20_000_000;
+/// Most debt that the agent's other threads leave, in nanoseconds of the process's life.
+const DEBT_NS_MAX: u64 = 1_000_000_000;
+/// Part of a tick's interval that visits may take at most.
+const VISITING_PART: u64 = 50;
+/// Saved time that visits leave for samples of running threads, in nanoseconds of the process's
+/// life; a tick's visits take no more than this part of the rest.
+const RESERVE_NS: u64 = 500_000_000;
+const VISITING_CREDIT_PART: u64 = 4;
+/// Longest time for visits of new threads in a tick, and the same while in debt.
+const NEW_NS_MAX: u64 = 2_000_000;
+const NEW_IN_DEBT_NS_MAX: u64 = 50_000;
 
 /// Handler times are counted in sixteenths of an octave, so to 3 %.
 const STEPS_PER_OCTAVE: u64 = 16;
@@ -58,6 +75,7 @@ impl OverheadCounters {
             sampler_cpu_ns: read(&self.sampler_cpu_ns),
             other_cpu_ns: read(&self.other_cpu_ns),
             naming_cpu_ns: read(&self.naming_cpu_ns),
+            shipper_wakeups: 0,
         }
     }
 
@@ -108,16 +126,31 @@ pub(super) struct ClockReading {
     pub(super) ns: u64,
 }
 
-/// The sampler's side: measures what sampling costs, and skips ticks to stay within the limit.
+/// Limits on the time of visits in one tick.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct VisitBudget {
+    /// For threads that were visited before.
+    pub(super) known_ns: u64,
+    /// For new threads, including visits of other threads before them.
+    pub(super) new_ns: u64,
+}
+
+/// The sampler's side: measures what the agent costs, and keeps it within the limit by fewer visits,
+/// fewer requests, and last by fewer ticks.
 #[derive(Debug)]
 pub(super) struct Meter {
     counters: Arc<OverheadCounters>,
     /// Part of one processor that may be spent, in billionths.
     limit: u64,
-    /// Time that may be spent now; a debt if negative.
-    credit_ns: i64,
+    /// Time that the sampler and the handlers may spend now; a debt if negative.
+    own_ns: i64,
+    /// Time that all threads of the agent may spend now.
+    all_ns: i64,
+    /// Time that may be spent once, on what is done once: first visits and first names.
+    start_ns: i64,
     earned_to_ns: u64,
     sampler_cpu_ns: u64,
+    others_cpu_ns: u64,
     /// When the meter was created.
     first: ClockReading,
     /// When the current tick began.
@@ -131,9 +164,12 @@ impl Meter {
         Meter {
             counters,
             limit,
-            credit_ns: share_of(BURST_NS, limit),
+            own_ns: share_of(BURST_NS, limit),
+            all_ns: share_of(BURST_NS, limit),
+            start_ns: share_of(START_NS, limit) / 2,
             earned_to_ns: now.ns,
             sampler_cpu_ns: 0,
+            others_cpu_ns: 0,
             first: now,
             tick: now,
             ns_per_stamp: 0.0,
@@ -148,9 +184,14 @@ impl Meter {
             self.ns_per_stamp = now.ns.saturating_sub(self.first.ns) as f64 / stamps as f64;
         }
         self.tick = now;
-        let earned = share_of(now.ns.saturating_sub(self.earned_to_ns), self.limit);
+        let mut earned = share_of(now.ns.saturating_sub(self.earned_to_ns), self.limit);
+        if now.ns.saturating_sub(self.first.ns) < START_NS {
+            earned /= 2;
+        }
         self.earned_to_ns = now.ns;
-        self.credit_ns = (self.credit_ns + earned).min(share_of(BURST_NS, self.limit));
+        let saved_max = share_of(BURST_NS, self.limit);
+        self.own_ns = (self.own_ns + earned).min(saved_max);
+        self.all_ns = (self.all_ns + earned).min(saved_max);
     }
 
     /// The time of a `stamp` that was read before this tick began.
@@ -164,12 +205,7 @@ impl Meter {
         // The counter may jump when a virtual machine migrates; cap it.
         let nanoseconds = ((stamps as f64 * self.ns_per_stamp) as u64).min(1_000_000);
         self.counters.add_sample(nanoseconds);
-        self.spend(nanoseconds + DELIVERY_NS);
-    }
-
-    /// Excludes the CPU time of the sampler's start, which is spent only once.
-    pub(super) fn exclude_startup(&mut self, cpu_ns: u64) {
-        self.sampler_cpu_ns = cpu_ns;
+        self.spend(nanoseconds.min(HANDLER_NS_MAX) + DELIVERY_NS);
     }
 
     /// Sets the CPU time of the sampler's thread so far.
@@ -179,21 +215,58 @@ impl Meter {
         self.counters.sampler_cpu_ns.store(cpu_ns, Ordering::Relaxed);
     }
 
-    /// Sets the CPU time of the agent's other threads so far. It is reported but not limited: they
-    /// name, record and ship what the program did, and fewer samples would not make that cheaper.
-    pub(super) fn count_others(&self, cpu_ns: u64) {
+    /// Of the sampler's CPU time, `nanoseconds` were spent on what is done once.
+    pub(super) fn count_start(&mut self, nanoseconds: u64) {
+        let paid = self.pay_at_start(nanoseconds);
+        self.own_ns += paid;
+        self.all_ns += paid;
+    }
+
+    /// Sets the CPU time of the agent's other threads so far: they name, record and ship what the
+    /// program did. They leave a limited debt, because fewer samples would not make that cheaper.
+    pub(super) fn count_others(&mut self, cpu_ns: u64) {
+        let new = cpu_ns.saturating_sub(self.others_cpu_ns);
+        self.others_cpu_ns = cpu_ns;
+        let paid = self.pay_at_start(new).unsigned_abs();
+        self.all_ns = self.all_ns.saturating_sub_unsigned(new - paid);
+        self.all_ns = self.all_ns.max(-share_of(DEBT_NS_MAX, self.limit));
         self.counters.other_cpu_ns.store(cpu_ns, Ordering::Relaxed);
     }
 
+    /// Pays as much of this time as is left of the start's; returns how much.
+    fn pay_at_start(&mut self, nanoseconds: u64) -> i64 {
+        let paid = self.start_ns.min(i64::try_from(nanoseconds).unwrap_or(i64::MAX));
+        self.start_ns -= paid;
+        paid
+    }
+
     fn spend(&mut self, nanoseconds: u64) {
-        self.credit_ns = self.credit_ns.saturating_sub_unsigned(nanoseconds);
+        self.own_ns = self.own_ns.saturating_sub_unsigned(nanoseconds);
+        self.all_ns = self.all_ns.saturating_sub_unsigned(nanoseconds);
+    }
+
+    /// Whether more was spent than the limit allows.
+    pub(super) fn is_in_debt(&self) -> bool {
+        self.own_ns.min(self.all_ns) < 0
+    }
+
+    /// How long the visits of this tick may take.
+    pub(super) fn visit_budget(&self, interval_ns: u64) -> VisitBudget {
+        let saved = self.own_ns.min(self.all_ns) - share_of(RESERVE_NS, self.limit);
+        let saved = saved.max(0).unsigned_abs();
+        let known_ns = (saved / VISITING_CREDIT_PART).min(interval_ns / VISITING_PART);
+        let is_rich = self.start_ns > 0 || saved > 0;
+        let new_ns = if is_rich { NEW_NS_MAX } else { NEW_IN_DEBT_NS_MAX };
+        VisitBudget { known_ns, new_ns }
     }
 
     /// The number of ticks to skip now to pay off the debt.
     pub(super) fn throttle_ticks(&mut self, interval_ns: u64) -> u64 {
-        let debt = self.credit_ns.min(0).unsigned_abs();
+        let interval_ns = interval_ns.max(1);
         let earned_per_tick = share_of(interval_ns, self.limit).max(1).unsigned_abs();
-        let skipped = debt.div_ceil(earned_per_tick).min(REST_NS_MAX / interval_ns.max(1));
+        let debt = self.own_ns.min(self.all_ns).min(0).unsigned_abs();
+        let skipped_max = (PAUSE_NS_MAX / interval_ns).saturating_sub(1);
+        let skipped = debt.div_ceil(earned_per_tick).min(skipped_max);
         self.counters.ticks_throttled.fetch_add(skipped, Ordering::Relaxed);
         skipped
     }
@@ -229,20 +302,43 @@ mod tests {
         }
 
         #[test]
-        fn the_limit_holds_over_time_whatever_ticks_cost(
-            costs in prop::collection::vec(0..2_000_000u64, 200..400),
+        fn the_limit_holds_over_time_whatever_ticks_cost_outside_of_debt(
+            costs in prop::collection::vec(0..2_000_000u64, 2_000..4_000),
         ) {
             let mut meter = meter();
             let mut now = 0;
             let mut spent = 0;
             for cost in costs {
                 meter.begin_tick(at(now));
-                spent += cost;
+                spent += if meter.is_in_debt() { cost / 30 } else { cost };
                 meter.count_sampler(spent);
                 now += TICK_NS * (1 + meter.throttle_ticks(TICK_NS));
             }
             let earned = now / 100 + BURST_NS / 100;
             prop_assert!(spent <= earned, "{} of {} ns", spent, earned);
+        }
+
+        #[test]
+        fn visits_take_what_is_left_and_no_tick_is_skipped_for_them(
+            fixed in prop::collection::vec(5_000..40_000u64, 12_000..12_001),
+            others in 0..40_000u64,
+        ) {
+            let mut meter = meter();
+            let mut now = 0;
+            let mut own = 0;
+            for (tick, cost) in (0..).zip(fixed) {
+                meter.begin_tick(at(now));
+                own += cost + meter.visit_budget(TICK_NS).known_ns;
+                meter.count_sampler(own);
+                if tick % 100 == 0 {
+                    meter.count_others(tick * others);
+                }
+                prop_assert_eq!(meter.throttle_ticks(TICK_NS), 0);
+                now += TICK_NS;
+            }
+            // Two minutes: the first one's worth may be spent at its start.
+            let spent = own + 12_000 * others;
+            prop_assert!(spent <= now / 100 + BURST_NS / 100, "{} of {} ns", spent, now / 100);
         }
     }
 
@@ -251,20 +347,37 @@ mod tests {
         let mut meter = meter();
         for tick in 1..=1000 {
             meter.begin_tick(at(tick * TICK_NS));
-            meter.count_sampler(tick * 90_000);
+            meter.count_sampler(tick * 45_000);
             assert_eq!(meter.throttle_ticks(TICK_NS), 0);
         }
     }
 
     #[test]
-    fn startup_and_other_threads_are_free_and_a_pause_is_bounded() {
+    fn what_is_done_once_borrows_from_the_first_minute() {
+        let mut meter = meter();
+        meter.count_sampler(290_000_000);
+        meter.count_start(290_000_000);
+        assert!(!meter.is_in_debt());
+        meter.count_others(20_000_000);
+        meter.count_others(40_000_000);
+        assert!(meter.is_in_debt(), "half of a minute's time and the saved two seconds are spent");
+        assert_eq!(meter.visit_budget(TICK_NS).known_ns, 0);
+        for tick in 1..=6_000 {
+            meter.begin_tick(at(tick * TICK_NS));
+        }
+        assert!(!meter.is_in_debt());
+        assert!(meter.visit_budget(TICK_NS).known_ns > 0);
+    }
+
+    #[test]
+    fn ticks_stay_frequent_whatever_was_spent() {
         let mut meter = meter();
         meter.count_others(10_000_000_000);
-        meter.exclude_startup(5_000_000_000);
-        meter.count_sampler(5_000_000_000);
-        assert_eq!(meter.throttle_ticks(TICK_NS), 0);
+        assert_eq!(meter.throttle_ticks(TICK_NS), 1, "at least fifty ticks a second");
         meter.count_sampler(10_000_000_000);
-        assert_eq!(meter.throttle_ticks(TICK_NS), 25);
+        assert_eq!(meter.throttle_ticks(TICK_NS), 1);
+        assert_eq!(meter.throttle_ticks(1_000_000), 19);
+        assert_eq!(meter.throttle_ticks(50_000_000), 0);
     }
 
     #[test]

@@ -13,6 +13,20 @@ use crate::control::{Control, DesiredSettings};
 /// only two of these.
 const SOON_NS: u64 = 10_000_000;
 
+/// The time of a tick and of the one before it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TickTimes {
+    pub(super) now_ns: u64,
+    pub(super) last_ns: u64,
+}
+
+impl TickTimes {
+    /// The best guess for something that happened since the last tick.
+    pub(super) fn between_ns(self) -> u64 {
+        self.last_ns + self.now_ns.saturating_sub(self.last_ns) / 2
+    }
+}
+
 /// When ticks are due, and what has been applied of the [`Control`]'s requests.
 pub(super) struct Schedule {
     pub(super) settings: Settings,
@@ -79,6 +93,11 @@ impl Schedule {
     /// Whether a dump will be sent with this tick's cycle.
     pub(super) fn is_dump_in_progress(&self) -> bool {
         self.dump_in_progress.is_some()
+    }
+
+    /// Whether this tick begins to answer a dump request.
+    pub(super) fn dump_begins(&self, control: &Control) -> bool {
+        self.dump_in_progress.is_none() && control.dump_requested() != self.answered
     }
 
     /// The number of the dump request to answer at this tick: all threads were probed since it was

@@ -3,14 +3,21 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use profiler_core::{FrameId, State, Weight};
+use profiler_core::{FrameId, State};
 
 use super::addresses::{AddressFrame, Attribution, TaskLevels};
+use super::early::EarlyThread;
 use super::files::ThreadFiles;
 use super::sys::request::Request;
 use super::sys::slots::StackSpan;
+use super::time_account::TimeAccount;
+use super::visits::Pace;
 use super::wait::WaitSite;
-use crate::registry::{NameId, TaskContext, ThreadCell};
+use crate::registry::{Moment, NameId, TaskContext, ThreadCell};
+
+/// A thread that is expected to block the signal for this long is reported: it has done so for half of
+/// the time.
+const SIGNAL_BLOCKED_MIN_NS: u64 = 2_000_000_000;
 
 /// A thread of this process.
 #[derive(Debug)]
@@ -18,8 +25,14 @@ pub(super) struct Thread {
     pub(super) id: u32,
     /// It has ended; another thread may have its id by now.
     pub(super) gone: bool,
+    /// It has not been looked at yet.
+    pub(super) is_new: bool,
+    /// Its name when it was first looked at, if its cell has none.
+    pub(super) first_name: Option<Arc<str>>,
     pub(super) of_agent: bool,
     pub(super) cell: Option<Arc<ThreadCell>>,
+    /// While it is young and measures itself.
+    pub(super) early: Option<EarlyThread>,
     pub(super) time: TimeAccount,
     /// When it was first seen.
     since_ns: u64,
@@ -32,6 +45,8 @@ pub(super) struct Thread {
     pub(super) request: Option<Request>,
     /// It is not asked before this time, because it blocks the signal.
     pub(super) signal_blocked_until_ns: u64,
+    /// Since when it is known to block the signal; 0 if it does not.
+    pub(super) signal_blocked_since_ns: u64,
     /// Its own stack, once it is known.
     pub(super) span: StackSpan,
     /// Samples until its stack is looked up again.
@@ -39,6 +54,32 @@ pub(super) struct Thread {
     pub(super) files: ThreadFiles,
     /// Whether it shares its processor, so that it must be asked each time it loses it.
     pub(super) contended: bool,
+    /// How often it has got a processor.
+    pub(super) turns: u64,
+    /// Unattributed time off the processor when its run delay was last read.
+    pub(super) known_off_cpu_ns: u64,
+    /// Time of waiting for a processor that belongs where it was blocked, and was counted as blocked
+    /// there: as much of its later time off the processor counts as that.
+    pub(super) owed: Option<OwedDelay>,
+    /// Where it was last sampled while it ran.
+    pub(super) last_sample: Option<LastSample>,
+    pub(super) pace: Pace,
+}
+
+/// Run delay that is not in the thread's account yet.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OwedDelay {
+    pub(super) attribution: Attribution,
+    pub(super) ns: u64,
+}
+
+/// Where a thread was last sampled while it ran.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LastSample {
+    pub(super) attribution: Attribution,
+    pub(super) task_word: u64,
+    /// The tick at which it was counted.
+    pub(super) at_ns: u64,
 }
 
 /// The state in which a thread was last observed.
@@ -56,8 +97,10 @@ pub(super) struct BlockedAt {
     pub(super) state: State,
     pub(super) attribution: Attribution,
     pub(super) task_word: u64,
-    /// Ticks since the site was last verified.
-    pub(super) ticks: u32,
+    /// Visits since the site was last verified.
+    pub(super) visits: u32,
+    /// Visits after which the site is verified.
+    pub(super) verify_after: u32,
 }
 
 /// What a thread is counted as.
@@ -88,8 +131,11 @@ impl Thread {
         Thread {
             id,
             gone: false,
+            is_new: true,
+            first_name: None,
             of_agent: false,
             cell: None,
+            early: None,
             time: TimeAccount::new(since_ns),
             since_ns,
             frame: None,
@@ -98,11 +144,23 @@ impl Thread {
             last: None,
             request: None,
             signal_blocked_until_ns: 0,
+            signal_blocked_since_ns: 0,
             span: StackSpan::default(),
             span_after: 0,
             files: ThreadFiles::default(),
             contended: false,
+            turns: 0,
+            known_off_cpu_ns: 0,
+            owed: None,
+            last_sample: None,
+            pace: Pace::default(),
         }
+    }
+
+    /// Whether it was seen to block the signal for a while, not only while it started.
+    pub(super) fn blocks_signal(&self) -> bool {
+        let expected_ns = self.signal_blocked_until_ns.saturating_sub(self.signal_blocked_since_ns);
+        self.signal_blocked_since_ns > 0 && expected_ns >= SIGNAL_BLOCKED_MIN_NS
     }
 
     /// How long it has been known.
@@ -110,9 +168,33 @@ impl Thread {
         self.time.accounted_to_ns().saturating_sub(self.since_ns)
     }
 
+    /// It started at `started_ns`, but not before the time that was assumed.
+    pub(super) fn set_started(&mut self, started_ns: u64, now_ns: u64) {
+        let started_ns = started_ns.clamp(self.since_ns, now_ns);
+        self.since_ns = started_ns;
+        self.time = TimeAccount::new(started_ns);
+    }
+
+    /// The moment at which it ended, if it told that.
+    pub(super) fn end(&self) -> Option<Moment> {
+        match &self.early {
+            Some(early) => early.account.ended(),
+            None => self.cell.as_ref().and_then(|cell| cell.end()),
+        }
+    }
+
     /// The current task word; 0 without a cell.
     pub(super) fn task_word(&self) -> u64 {
         self.cell.as_ref().map_or(0, |cell| cell.task_word().load(Ordering::Acquire))
+    }
+
+    /// The word of the task that its time belongs to: the current one, or the last one of a thread
+    /// that is gone.
+    pub(super) fn charged_task_word(&self) -> u64 {
+        match &self.cell {
+            Some(cell) if self.gone => cell.last_task_word(),
+            _ => self.task_word(),
+        }
     }
 
     /// The first levels of a sample taken under `task_word`: the task, and the phase if it is in
@@ -141,294 +223,11 @@ impl Thread {
     }
 }
 
-/// A thread's time: the part that is counted, and the part that is not attributed to a stack yet.
-///
-/// The kernel knows to the nanosecond how long a thread was on a processor; only *where* that time
-/// went needs a sample. Time on a processor (and waiting for one) is attributed by the next sample
-/// of the running thread, the rest by the next observation of the blocked one. However rare these
-/// are, the sums by state stay exact.
-#[derive(Debug)]
-pub(super) struct TimeAccount {
-    /// Until when its time is counted or unattributed.
-    accounted_to_ns: u64,
-    /// CPU time that is counted or unattributed.
-    cpu_ns: u64,
-    /// Time ready without a processor (run delay), as far as the kernel reported it.
-    delay_ns: u64,
-    /// Run delay that was already counted as waiting; it is taken from later time off the
-    /// processor.
-    delay_due_ns: u64,
-    unattributed: Unattributed,
-    /// Until when samples of the running thread have said where it was.
-    sampled_to_ns: u64,
-    /// Since when there has been unattributed time of running, and time off the processor.
-    running_since_ns: u64,
-    off_cpu_since_ns: u64,
-    /// Remainders below a quantum, by state.
-    remainder: Weight,
-}
-
-/// Time whose stack is not known yet.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-struct Unattributed {
-    cpu_ns: u64,
-    runnable_ns: u64,
-    /// Neither on a processor nor known to be waiting for one.
-    off_cpu_ns: u64,
-}
-
-impl TimeAccount {
-    pub(super) fn new(since_ns: u64) -> Self {
-        TimeAccount {
-            accounted_to_ns: since_ns,
-            cpu_ns: 0,
-            delay_ns: 0,
-            delay_due_ns: 0,
-            unattributed: Unattributed::default(),
-            sampled_to_ns: since_ns,
-            running_since_ns: since_ns,
-            off_cpu_since_ns: since_ns,
-            remainder: Weight::ZERO,
-        }
-    }
-
-    /// CPU time that is not in the account yet.
-    pub(super) fn ran_ns(&self, cpu_ns: u64) -> u64 {
-        cpu_ns.saturating_sub(self.cpu_ns)
-    }
-
-    /// CPU time that is counted or unattributed.
-    pub(super) fn cpu_ns(&self) -> u64 {
-        self.cpu_ns
-    }
-
-    /// Until when the thread's time is counted or unattributed.
-    pub(super) fn accounted_to_ns(&self) -> u64 {
-        self.accounted_to_ns
-    }
-
-    /// Adds the time until `now_ns`, in which the thread's CPU clock advanced to `cpu_ns`.
-    pub(super) fn advance(&mut self, now_ns: u64, cpu_ns: u64) {
-        let elapsed = now_ns.saturating_sub(self.accounted_to_ns);
-        // The clock was read a little after `now`; the excess counts at the next tick.
-        let ran = self.ran_ns(cpu_ns).min(elapsed);
-        self.cpu_ns += ran;
-        self.add(elapsed, ran);
-    }
-
-    /// Adds the time until `now_ns`, in which the thread has not run.
-    pub(super) fn advance_idle(&mut self, now_ns: u64) {
-        self.add(now_ns.saturating_sub(self.accounted_to_ns), 0);
-    }
-
-    fn add(&mut self, elapsed_ns: u64, ran_ns: u64) {
-        let sums = &mut self.unattributed;
-        if sums.cpu_ns + sums.runnable_ns == 0 {
-            self.running_since_ns = self.accounted_to_ns;
-        }
-        if sums.off_cpu_ns == 0 {
-            self.off_cpu_since_ns = self.accounted_to_ns;
-        }
-        self.accounted_to_ns += elapsed_ns;
-        let off_cpu = elapsed_ns - ran_ns;
-        let delayed = self.delay_due_ns.min(off_cpu);
-        self.delay_due_ns -= delayed;
-        sums.cpu_ns += ran_ns;
-        sums.runnable_ns += delayed;
-        sums.off_cpu_ns += off_cpu - delayed;
-    }
-
-    /// Starts over at `now_ns`; earlier time is not counted.
-    pub(super) fn reset(&mut self, now_ns: u64, cpu_ns: u64) {
-        *self = TimeAccount { cpu_ns, remainder: self.remainder, ..TimeAccount::new(now_ns) };
-    }
-
-    /// Sets the thread's run delay since it began. Unattributed time off the processor becomes
-    /// `runnable`. Returns by how much the delay rose.
-    pub(super) fn set_run_delay(&mut self, delay_ns: u64) -> u64 {
-        let new = delay_ns.saturating_sub(self.delay_ns);
-        self.delay_due_ns += new;
-        self.delay_ns += new;
-        let delayed = self.delay_due_ns.min(self.unattributed.off_cpu_ns);
-        self.delay_due_ns -= delayed;
-        self.unattributed.off_cpu_ns -= delayed;
-        self.unattributed.runnable_ns += delayed;
-        new
-    }
-
-    /// Whether the thread has run since it was last sampled.
-    pub(super) fn has_unattributed_cpu(&self) -> bool {
-        self.unattributed.cpu_ns > 0
-    }
-
-    /// How long time of running has been unattributed.
-    pub(super) fn running_unattributed_for_ns(&self) -> u64 {
-        if self.unattributed.cpu_ns + self.unattributed.runnable_ns > 0 {
-            self.accounted_to_ns - self.running_since_ns
-        } else {
-            0
-        }
-    }
-
-    /// How long time off the processor has been unattributed.
-    pub(super) fn off_cpu_unattributed_for_ns(&self) -> u64 {
-        if self.unattributed.off_cpu_ns > 0 {
-            self.accounted_to_ns - self.off_cpu_since_ns
-        } else {
-            0
-        }
-    }
-
-    /// Takes the unattributed time of running before the moment of a sample, in whole quanta; the
-    /// rest is left for the next sample. A sample stands for the time before it: a thread that lost
-    /// its processor shows where when it gets one again, before it goes on.
-    pub(super) fn take_sampled(&mut self, sampled_at_ns: u64, quantum_ns: u64) -> Weight {
-        let until = sampled_at_ns.clamp(self.sampled_to_ns, self.accounted_to_ns);
-        let part = until - self.sampled_to_ns;
-        let whole = (self.accounted_to_ns - self.sampled_to_ns).max(1);
-        self.sampled_to_ns = until;
-        let part_of = |sum: &mut u64| {
-            let taken = u128::from(*sum) * u128::from(part) / u128::from(whole);
-            let taken = u64::try_from(taken).unwrap_or(*sum);
-            *sum -= taken;
-            taken
-        };
-        let mut weight = Weight::of(State::Cpu, part_of(&mut self.unattributed.cpu_ns));
-        weight += Weight::of(State::Runnable, part_of(&mut self.unattributed.runnable_ns));
-        self.running_since_ns = until;
-        self.quantize(weight, quantum_ns)
-    }
-
-    /// Takes all unattributed time of running, in whole quanta.
-    pub(super) fn take_running(&mut self, quantum_ns: u64) -> Weight {
-        self.take_sampled(self.accounted_to_ns, quantum_ns)
-    }
-
-    /// Takes the unattributed time off the processor, in whole quanta.
-    pub(super) fn take_off_cpu(&mut self, state: State, quantum_ns: u64) -> Weight {
-        let off_cpu_ns = std::mem::take(&mut self.unattributed.off_cpu_ns);
-        self.quantize(Weight::of(state, off_cpu_ns), quantum_ns)
-    }
-
-    /// The whole quanta of `weight` and of the remainder so far; keeps the new remainder, by state.
-    fn quantize(&mut self, weight: Weight, quantum_ns: u64) -> Weight {
-        let sum = self.remainder + weight;
-        let mut whole = Weight::ZERO;
-        for state in State::ALL {
-            // Most are 0, and a division is slow.
-            if sum.get(state) == 0 {
-                continue;
-            }
-            let rest = sum.get(state) % quantum_ns;
-            *whole.get_mut(state) = sum.get(state) - rest;
-            *self.remainder.get_mut(state) = rest;
-        }
-        whole
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use profiler_core::NodeId;
-    use proptest::prelude::*;
 
     use super::*;
-
-    const QUANTUM: u64 = 1_000_000;
-
-    proptest! {
-        #[test]
-        fn all_time_is_counted_or_unattributed_and_each_state_is_exact(
-            steps in prop::collection::vec(
-                (0..30_000_000u64, 0..=10u64, 0..=10u64, 0..5u8), 0..60),
-        ) {
-            let mut time = TimeAccount::new(500);
-            let mut now = 500;
-            let mut cpu = 0;
-            let mut delay = 0;
-            let mut sum = Weight::ZERO;
-            for (step, ran, waited, event) in steps {
-                now += step;
-                let on = step / 10 * ran;
-                cpu += on;
-                delay += (step - on) / 10 * waited;
-                time.advance(now, cpu);
-                match event {
-                    0 => {}
-                    1 => sum += time.take_off_cpu(State::Lock, QUANTUM),
-                    2 => {
-                        time.set_run_delay(delay);
-                        sum += time.take_running(QUANTUM);
-                    }
-                    3 => sum += time.take_sampled(now - step / 3, QUANTUM),
-                    _ => sum += time.take_running(QUANTUM),
-                }
-            }
-            let rest = time.unattributed;
-            let all = sum + time.remainder;
-            let total = all.total_ns() + rest.cpu_ns + rest.runnable_ns + rest.off_cpu_ns;
-            prop_assert_eq!(total, now - 500, "no time is lost or invented");
-            prop_assert_eq!(all.get(State::Cpu) + rest.cpu_ns, cpu, "as the kernel counted");
-            let runnable = all.get(State::Runnable) + rest.runnable_ns;
-            prop_assert_eq!(runnable + time.delay_due_ns, time.delay_ns);
-            prop_assert!(State::ALL.iter().all(|state| sum.get(*state).is_multiple_of(QUANTUM)));
-        }
-    }
-
-    #[test]
-    fn run_delay_that_was_counted_as_waiting_is_taken_from_later_waiting() {
-        let mut time = TimeAccount::new(0);
-        time.advance(100, 40);
-        assert_eq!(time.take_off_cpu(State::Lock, 1).total_ns(), 60);
-        time.set_run_delay(25);
-        assert_eq!(time.take_running(1), Weight::of(State::Cpu, 40));
-        time.advance(120, 40);
-        assert_eq!(time.take_off_cpu(State::Lock, 1), Weight::ZERO);
-        time.advance(130, 40);
-        assert_eq!(time.take_running(1), Weight::of(State::Runnable, 25));
-        assert_eq!(time.take_off_cpu(State::Lock, 1).total_ns(), 5);
-    }
-
-    #[test]
-    fn cpu_time_past_the_tick_counts_at_the_next_one() {
-        let mut time = TimeAccount::new(0);
-        time.advance(100, 104);
-        assert_eq!(time.take_running(1), Weight::of(State::Cpu, 100));
-        time.advance(200, 104);
-        assert_eq!(time.take_running(1), Weight::of(State::Cpu, 4));
-    }
-
-    #[test]
-    fn a_sample_stands_for_the_time_before_it() {
-        let mut time = TimeAccount::new(0);
-        time.advance(100, 80);
-        time.set_run_delay(20);
-        let weight =
-            |cpu, runnable| Weight::of(State::Cpu, cpu) + Weight::of(State::Runnable, runnable);
-        assert_eq!(time.take_sampled(25, 1), weight(20, 5));
-        assert_eq!(time.take_sampled(25, 1), Weight::ZERO);
-        assert_eq!(time.take_sampled(10, 1), Weight::ZERO, "an earlier one comes too late");
-        assert_eq!(time.take_sampled(50, 1), weight(20, 5));
-        time.advance(120, 100);
-        assert_eq!(time.take_sampled(900, 1), weight(60, 10));
-    }
-
-    #[test]
-    fn time_before_a_reset_is_not_counted() {
-        let mut time = TimeAccount::new(0);
-        time.advance(100, 60);
-        time.reset(1_000, 700);
-        time.advance(1_010, 705);
-        assert_eq!(
-            (time.running_unattributed_for_ns(), time.off_cpu_unattributed_for_ns()),
-            (10, 10)
-        );
-        assert_eq!(time.take_running(1), Weight::of(State::Cpu, 5));
-        assert_eq!(
-            (time.running_unattributed_for_ns(), time.off_cpu_unattributed_for_ns()),
-            (0, 10)
-        );
-    }
 
     #[test]
     fn a_thread_is_blocked_since_it_last_ran() {

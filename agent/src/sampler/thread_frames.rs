@@ -72,9 +72,10 @@ impl ThreadFrames {
         {
             return known.frame;
         }
-        let name = match &thread.cell {
-            Some(cell) => cell.thread.name.clone(),
-            None => process::thread_name(thread.id).into(),
+        let name = match (&thread.cell, thread.first_name.take()) {
+            (Some(cell), _) => cell.thread.name.clone(),
+            (None, Some(first)) if is_young => first,
+            (None, _) => process::thread_name(thread.id).into(),
         };
         let frame = self.frame(tree, name, thread.id, is_young);
         thread.frame = Some(ThreadFrame { frame, is_final: !is_young });

@@ -5,51 +5,51 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SendError, SyncSender, TrySendError};
 
+use profiler_core::wire::SignalBlocked;
 use profiler_core::{FrameId, State, Ticks};
-use rustc_hash::FxHashMap;
 
 use super::mode::Mode;
 use super::options::SamplerOptions;
 use super::overhead::{ClockReading, Meter, OverheadCounters};
 use super::raw::{RawCycle, RawThreadDump};
 use super::schedule::Schedule;
+use super::schedule::TickTimes;
 use super::sys::slots::Slots;
-use super::thread::{Thread, TimeAccount};
+use super::task_words::TaskWords;
+use super::thread::Thread;
+use super::thread_list::ThreadList;
 use super::thread_probe::ThreadProbe;
+use super::thread_table::ThreadTable;
+use super::time_account::TimeAccount;
+use super::visits::Visits;
 use crate::SamplerMode;
 use crate::clock::monotonic_ns;
 use crate::control::{Control, DesiredSettings};
-use crate::sys::process;
-use crate::{registry, threads};
+use crate::sys::{process, processor};
+use crate::{log, registry, threads};
 
-/// Most threads that are probed in one tick, and the time after which no further probe begins; the
-/// next tick continues where this one stopped. A thousand idle threads take 0.3 ms.
-const PROBES_MAX: usize = 1_000;
-const PROBING_NS_MAX: u64 = 2_000_000;
-/// Probes between two readings of the clock.
-const PROBES_PER_READING: usize = 16;
+/// The time in a tick after which no further visit begins, whatever the budget is.
+const VISITING_NS_MAX: u64 = 2_000_000;
 
 /// The state that lives from tick to tick.
 pub(crate) struct Sampler {
     options: SamplerOptions,
     control: Arc<Control>,
     schedule: Schedule,
-    threads: Vec<Thread>,
-    /// By id: where in `threads`.
-    index: FxHashMap<u32, usize>,
+    threads: ThreadTable,
+    thread_list: ThreadList,
+    visits: Visits,
+    task_words: TaskWords,
     probe: ThreadProbe,
     own_id: u32,
     own_time: TimeAccount,
     /// The frame of the sampler's own thread.
     own_frame: FrameId,
-    known_count: Option<u64>,
     cells_version: u64,
     agent_version: u64,
     last_tick_ns: u64,
     cycle_start_ns: u64,
     ticks: Ticks,
-    /// The thread that is probed first in the next tick.
-    next_thread: usize,
 }
 
 impl Sampler {
@@ -62,7 +62,7 @@ impl Sampler {
     ) -> Sampler {
         let mut mode = Mode::detect();
         let mut slots = None;
-        if mode.samples_running() {
+        if mode.uses_running() {
             match Slots::install(mode.checked_copies) {
                 Ok(installed) => slots = Some(installed),
                 Err(error) => {
@@ -72,12 +72,13 @@ impl Sampler {
         }
         let public_mode = SamplerMode::from(&mode);
         if public_mode != SamplerMode::Full {
-            tracing::warn!("this process is not sampled in full: {public_mode}");
+            let mode = public_mode.clone();
+            log::emit(move || tracing::warn!("this process is not sampled in full: {mode}"));
         }
         control.start(public_mode);
         let own_id = threads::own_id();
         let now = monotonic_ns();
-        let reading = ClockReading { stamp: process::time_stamp(), ns: now };
+        let reading = ClockReading { stamp: processor::time_stamp(), ns: now };
         let meter = Meter::new(counters, options.cpu_limit, reading);
         let mut probe = ThreadProbe::new(mode, slots, meter, options.quantum_ns());
         let own_name = process::thread_name(own_id).into();
@@ -85,24 +86,26 @@ impl Sampler {
         let mut own_time = TimeAccount::new(now);
         let cpu_ns = process::thread_cpu_ns(own_id).unwrap_or(0);
         own_time.reset(now, cpu_ns);
-        probe.meter.exclude_startup(cpu_ns);
+        probe.count_young_from(now);
+        probe.meter.count_sampler(cpu_ns);
+        probe.meter.count_start(cpu_ns);
         Sampler {
             options,
             control,
             schedule: Schedule::new(options.settings(), now),
-            threads: Vec::new(),
-            index: FxHashMap::default(),
+            threads: ThreadTable::default(),
+            thread_list: ThreadList::default(),
+            visits: Visits::new(options.interval_ns),
+            task_words: TaskWords::default(),
             probe,
             own_id,
             own_time,
             own_frame,
-            known_count: None,
             cells_version: 0,
             agent_version: 0,
             last_tick_ns: now,
             cycle_start_ns: now,
             ticks: Ticks::default(),
-            next_thread: 0,
         }
     }
 
@@ -122,28 +125,50 @@ impl Sampler {
     }
 
     fn tick(&mut self, now: u64, last: bool, cycles: &SyncSender<RawCycle>) {
+        let times = TickTimes { now_ns: now, last_ns: self.last_tick_ns };
         self.probe.begin_tick(now, &mut self.threads);
-        self.refresh_threads();
-        self.probe.harvest(&mut self.threads, &self.index, now);
-        self.probe_threads(now);
+        let ended = self.refresh_threads(now);
+        self.probe.harvest(&mut self.threads, &mut self.visits, times);
+        // Only now, because their samples may have arrived since the last tick.
+        ended.into_iter().for_each(|id| self.remove_ended(id, now));
+        self.look_at_changed_tasks(times);
+        let dump_begins = self.schedule.dump_begins(&self.control);
+        self.visit_threads(now, dump_begins);
+        self.remove_gone(now);
+        self.probe.settle_grown(&mut self.threads, now);
         self.count_own(now);
         self.count_tick();
         self.last_tick_ns = now;
-        if last {
-            self.threads.iter_mut().for_each(|thread| self.probe.attribute_all(thread));
-        }
         let has_new_settings = self.schedule.new_settings(&self.control).is_some();
         let is_complete = now.saturating_sub(self.cycle_start_ns) >= self.options.cycle_ns;
-        if last || has_new_settings || is_complete || self.schedule.is_dump_in_progress() {
-            self.threads.iter_mut().for_each(|thread| self.probe.count_idle(thread));
+        if last {
+            self.threads.iter_mut().for_each(|thread| self.probe.count_to_the_end(thread, now));
+            self.remove_gone(now);
+            self.probe.finish_young();
+        } else if has_new_settings || is_complete || self.schedule.is_dump_in_progress() {
+            self.count_seen(now);
         }
         let request = self.schedule.dump_due(&self.control);
         if last || has_new_settings || is_complete || request.is_some() {
-            let dump = request.map(|request| RawThreadDump::new(request, &self.threads, now));
+            let dump =
+                request.map(|request| RawThreadDump::new(request, self.threads.as_slice(), now));
             let sealed = self.seal(last, dump, cycles);
             if has_new_settings && sealed {
                 self.apply_settings(now);
             }
+        }
+    }
+
+    /// Counts the time until this tick of the threads that were last seen blocked and have not
+    /// announced that they ran, and what has waited for a sample for too long. If some of them have
+    /// ended, and it is not known which, the time since then waits.
+    fn count_seen(&mut self, now: u64) {
+        let idle_to_ns = self.thread_list.first_end_ns().map_or(now, |ended_ns| ended_ns.min(now));
+        // A thread that was not looked at yet is counted when it is.
+        for thread in self.threads.iter_mut().filter(|thread| !thread.is_new) {
+            self.probe.assume_idle(thread, idle_to_ns);
+            self.probe.count_idle(thread);
+            self.probe.attribute_overdue(thread, now);
         }
     }
 
@@ -160,22 +185,70 @@ impl Sampler {
         self.schedule.skip(self.probe.meter.throttle_ticks(self.options.interval_ns));
     }
 
-    /// Probes as many threads as there is time for, starting where the last tick stopped.
-    fn probe_threads(&mut self, now: u64) {
-        let count = self.threads.len();
-        let mut probes = 0;
-        while probes < count.min(PROBES_MAX) {
-            let index = (self.next_thread + probes) % count;
-            self.probe.probe(&mut self.threads[index], now);
-            probes += 1;
-            let read_clock = probes.is_multiple_of(PROBES_PER_READING);
-            if read_clock && monotonic_ns().saturating_sub(now) > PROBING_NS_MAX {
-                break;
+    /// Looks at the threads whose task has changed since the last tick, because they ran.
+    fn look_at_changed_tasks(&mut self, times: TickTimes) {
+        for id in self.task_words.changed() {
+            let Some(thread) = self.threads.get_mut(id) else {
+                continue;
+            };
+            if !self.visits.mark_seen(thread) {
+                self.probe.look_at_changed(thread, times);
+                self.visits.schedule(thread, true);
             }
         }
-        // If all were probed, another thread is first next time, because slots may be scarce.
-        let step = if probes == count { 1 } else { probes };
-        self.next_thread = (self.next_thread + step) % count.max(1);
+    }
+
+    /// Visits the threads that are due, as far as the budget of a tick allows; `all`: every thread.
+    fn visit_threads(&mut self, now: u64, all: bool) {
+        self.visits.begin_tick(&mut self.threads);
+        if all {
+            for thread in self.threads.iter_mut() {
+                self.visits.make_due(thread);
+            }
+        }
+        let budget = self.probe.meter.visit_budget(self.options.interval_ns);
+        let begin_ns = monotonic_ns();
+        let mut new_ns = 0;
+        for _ in 0..self.visits.queued() {
+            let Some(id) = self.visits.next() else { break };
+            let Some(thread) = self.threads.get_mut(id) else {
+                continue;
+            };
+            let spent_ns = monotonic_ns().saturating_sub(begin_ns);
+            let allowed_ns = match (all, thread.is_new) {
+                (true, _) => VISITING_NS_MAX,
+                (false, true) => budget.new_ns,
+                (false, false) => budget.known_ns,
+            };
+            if spent_ns >= allowed_ns {
+                self.visits.put_back(id);
+                break;
+            }
+            if self.visits.is_due(thread) {
+                self.visits.mark_seen(thread);
+                let new_from = thread.is_new.then(|| process::thread_cpu_ns(self.own_id)).flatten();
+                let ran = self.probe.visit(thread, now);
+                self.visits.schedule(thread, ran && !thread.of_agent);
+                if let (Some(from), Some(to)) = (new_from, process::thread_cpu_ns(self.own_id)) {
+                    new_ns += to.saturating_sub(from);
+                }
+            }
+        }
+        self.probe.meter.count_start(new_ns);
+    }
+
+    /// Removes the threads that were found gone at this tick.
+    fn remove_gone(&mut self, now: u64) {
+        while let Some(id) = self.probe.next_gone() {
+            self.remove_ended(id, now);
+        }
+    }
+
+    fn remove_ended(&mut self, id: u32, now: u64) {
+        if let Some(thread) = self.threads.remove(id) {
+            let ended_ns = self.thread_list.take_end(now);
+            self.probe.remove_ended(thread, ended_ns);
+        }
     }
 
     /// Ends the cycle at this tick. Returns whether a new one begins; unattributed time of running
@@ -224,17 +297,37 @@ impl Sampler {
 
     /// Checks that are made once per cycle.
     fn check(&mut self) {
+        self.report_signal_blocked();
         self.probe.meter.count_others(self.others_cpu_ns());
-        if self.probe.signal_is_lost(&mut self.threads) {
+        if self.probe.update_mode(&mut self.threads) {
             let mode = SamplerMode::from(self.probe.mode());
-            tracing::warn!("this process is no longer sampled in full: {mode}");
-            self.control.set_mode(mode);
+            self.control.set_mode(mode.clone());
+            log::emit(move || {
+                if mode == SamplerMode::Full {
+                    tracing::info!("this process is sampled in full again");
+                } else {
+                    tracing::warn!("this process is no longer sampled in full: {mode}");
+                }
+            });
         }
+    }
+
+    /// Reports the threads that block the signal.
+    fn report_signal_blocked(&self) {
+        // The agent's own threads block all signals.
+        let of_program = self.threads.as_slice().iter().filter(|thread| !thread.of_agent);
+        let blocking = of_program.filter(|thread| thread.blocks_signal());
+        let since = blocking.map(|thread| thread.signal_blocked_since_ns);
+        let blocked = since.clone().min().map(|first_ns| SignalBlocked {
+            threads: u32::try_from(since.count()).unwrap_or(u32::MAX),
+            since: crate::clock::at(first_ns),
+        });
+        self.control.set_signal_blocked(blocked);
     }
 
     /// CPU time of the agent's other threads.
     fn others_cpu_ns(&self) -> u64 {
-        let others = self.threads.iter().filter(|thread| thread.of_agent);
+        let others = self.threads.as_slice().iter().filter(|thread| thread.of_agent);
         others.filter_map(|thread| process::thread_cpu_ns(thread.id)).sum()
     }
 
@@ -253,60 +346,89 @@ impl Sampler {
         addresses.add(attribution, ran + slept);
     }
 
-    /// Updates the list of threads, if it has changed.
-    fn refresh_threads(&mut self) {
+    /// Adds threads that have started. Returns those that ended.
+    fn refresh_threads(&mut self, now: u64) -> Vec<u32> {
         let count = self.probe.files.thread_count();
-        let stale = self.probe.take_stale();
-        if count != self.known_count || stale {
-            self.known_count = count;
-            if let Ok(ids) = process::thread_ids() {
-                self.replace_threads(ids);
-                // New threads may have cells already.
-                self.cells_version = 0;
-                self.agent_version = 0;
+        let times = TickTimes { now_ns: now, last_ns: self.last_tick_ns };
+        let changes = self.thread_list.update(times, count, &self.threads, self.own_id);
+        for id in &changes.started {
+            self.add_thread(*id, changes.started_after_ns, changes.is_first);
+        }
+        if !changes.started.is_empty() {
+            // New threads may have cells already.
+            self.cells_version = 0;
+            self.agent_version = 0;
+            if let Some(cpu_ns) = process::thread_cpu_ns(self.own_id) {
+                // Since the last tick. Not read at each tick, because that is a system call.
+                self.probe.meter.count_start(self.own_time.ran_ns(cpu_ns));
             }
         }
         let version = registry::cells_version();
         if version != self.cells_version {
-            self.assign_cells(version);
+            self.assign_cells(version, now);
         }
         let version = threads::version();
         if version != self.agent_version {
             self.agent_version = version;
             let of_agent = threads::ids();
-            for thread in &mut self.threads {
+            for thread in self.threads.iter_mut() {
                 thread.of_agent = of_agent.contains(&thread.id);
             }
         }
+        changes.ended
     }
 
-    fn replace_threads(&mut self, ids: Vec<u32>) {
-        let (gone, known): (Vec<Thread>, Vec<Thread>) =
-            self.threads.drain(..).partition(|thread| thread.gone);
-        let mut known: HashMap<u32, Thread> =
-            known.into_iter().map(|thread| (thread.id, thread)).collect();
-        let others = ids.into_iter().filter(|id| *id != self.own_id);
-        let known_or_new =
-            |id| known.remove(&id).unwrap_or_else(|| Thread::new(id, self.last_tick_ns));
-        self.threads = others.map(known_or_new).collect();
-        self.index = self.threads.iter().enumerate().map(|(at, thread)| (thread.id, at)).collect();
-        for thread in gone.into_iter().chain(known.into_values()) {
-            self.probe.remove(thread);
+    /// Adds a thread whose time counts from `since_ns`. `is_old`: it may have run before that.
+    fn add_thread(&mut self, id: u32, since_ns: u64, is_old: bool) {
+        let mut thread = Thread::new(id, since_ns);
+        if is_old && let Some(cpu_ns) = process::thread_cpu_ns(id) {
+            thread.time.reset(since_ns, cpu_ns);
         }
-        self.next_thread %= self.threads.len().max(1);
+        self.visits.add(self.threads.insert(thread));
     }
 
-    fn assign_cells(&mut self, version: u64) {
+    /// Assigns their cells to the threads. A thread that has a cell but is not listed yet becomes known.
+    fn assign_cells(&mut self, version: u64, now: u64) {
         let mut cells = HashMap::new();
         let taken = registry::try_each_cell(|cell| {
             cells.insert(cell.thread.id, Arc::clone(cell));
         });
-        if taken.is_some() {
-            self.cells_version = version;
-            for thread in &mut self.threads {
-                thread.cell = cells.remove(&thread.id);
+        if taken.is_none() {
+            return;
+        }
+        self.cells_version = version;
+        for thread in self.threads.iter_mut() {
+            let cell = cells.remove(&thread.id);
+            let is_same = match (&cell, &thread.cell) {
+                (Some(cell), Some(known)) => Arc::ptr_eq(cell, known),
+                (None, None) => true,
+                _ => false,
+            };
+            if !is_same {
+                self.probe.set_cell(thread, cell);
+                if thread.request.is_some() {
+                    // The handler reads the task through the cell.
+                    self.probe.ask(thread, now);
+                }
             }
         }
+        cells.remove(&self.own_id);
+        let mut ended = registry::take_ended();
+        for (id, cell) in cells {
+            if process::thread_cpu_ns(id).is_some() {
+                self.add_thread(id, self.last_tick_ns, false);
+                if let Some(thread) = self.threads.get_mut(id) {
+                    self.probe.set_cell(thread, Some(cell));
+                }
+            } else {
+                ended.extend(cell.claim_ended());
+            }
+        }
+        for thread in ended {
+            let known = self.threads.get_mut(thread.thread.id);
+            self.probe.count_ended(&thread, known);
+        }
+        self.task_words.watch(self.threads.as_slice());
     }
 
     /// Sleeps until the next tick and returns its time, or `None` if there is none: sampling is
@@ -335,11 +457,10 @@ impl Sampler {
             return;
         };
         if !desired.settings.enabled {
-            for thread in self.threads.drain(..) {
+            for thread in self.threads.take_all() {
                 self.probe.remove(thread);
             }
-            self.index.clear();
-            self.known_count = None;
+            self.thread_list.clear();
             self.schedule.cancel_dump();
         }
         self.apply(desired, now);
@@ -353,6 +474,7 @@ impl Sampler {
             if let Some(cpu_ns) = process::thread_cpu_ns(self.own_id) {
                 self.own_time.reset(now, cpu_ns);
             }
+            self.probe.count_young_from(now);
             self.last_tick_ns = now;
             self.cycle_start_ns = now;
             self.ticks = Ticks::default();
@@ -363,6 +485,7 @@ impl Sampler {
     fn apply(&mut self, desired: DesiredSettings, now: u64) {
         self.schedule.apply(desired, now);
         self.options.interval_ns = desired.settings.interval_ns;
+        self.visits.set_interval(desired.settings.interval_ns);
         self.probe.quantum_ns = self.options.quantum_ns();
         self.control.set_applied(desired.number);
     }

@@ -17,9 +17,15 @@ pub(super) struct WaitSite {
 }
 
 impl WaitSite {
+    /// Whether the thread takes pending signals here instead of having them handled.
+    pub(super) fn waits_for_signals(&self) -> bool {
+        self.call == libc::SYS_rt_sigtimedwait
+    }
+
     /// The kind of wait.
     pub(super) fn state(&self) -> State {
-        match KINDS.iter().find(|(_, calls)| calls.contains(&self.call)) {
+        let mut kinds = KINDS.iter().chain(OLD_KINDS);
+        match kinds.find(|(_, calls)| calls.contains(&self.call)) {
             Some((state, _)) => *state,
             // A page fault waits for a disk.
             None if self.call < 0 => State::Disk,
@@ -39,7 +45,7 @@ impl WaitSite {
 }
 
 /// Calls that wait for one kind of event.
-const KINDS: [(State, &[c_long]); 4] = [
+const KINDS: &[(State, &[c_long])] = &[
     (
         State::Lock,
         &[
@@ -52,15 +58,12 @@ const KINDS: [(State, &[c_long]); 4] = [
             libc::SYS_flock,
         ],
     ),
-    (State::Sleep, &[libc::SYS_nanosleep, libc::SYS_clock_nanosleep, libc::SYS_pause]),
+    (State::Sleep, &[libc::SYS_nanosleep, libc::SYS_clock_nanosleep]),
     (
         State::Network,
         &[
-            libc::SYS_poll,
             libc::SYS_ppoll,
-            libc::SYS_select,
             libc::SYS_pselect6,
-            libc::SYS_epoll_wait,
             libc::SYS_epoll_pwait,
             libc::SYS_epoll_pwait2,
             libc::SYS_accept,
@@ -95,30 +98,44 @@ const KINDS: [(State, &[c_long]); 4] = [
             libc::SYS_fallocate,
             libc::SYS_ftruncate,
             libc::SYS_truncate,
-            libc::SYS_open,
             libc::SYS_openat,
             libc::SYS_openat2,
             libc::SYS_close,
-            libc::SYS_stat,
-            libc::SYS_lstat,
             libc::SYS_fstat,
             libc::SYS_newfstatat,
             libc::SYS_statx,
             libc::SYS_getdents64,
-            libc::SYS_rename,
             libc::SYS_renameat,
             libc::SYS_renameat2,
-            libc::SYS_unlink,
             libc::SYS_unlinkat,
-            libc::SYS_mkdir,
             libc::SYS_mkdirat,
-            libc::SYS_rmdir,
             libc::SYS_io_getevents,
             libc::SYS_madvise,
             libc::SYS_readahead,
         ],
     ),
 ];
+
+/// Calls that have successors, and that only processors with older interfaces have.
+#[cfg(target_arch = "x86_64")]
+const OLD_KINDS: &[(State, &[c_long])] = &[
+    (State::Sleep, &[libc::SYS_pause]),
+    (State::Network, &[libc::SYS_poll, libc::SYS_select, libc::SYS_epoll_wait]),
+    (
+        State::Disk,
+        &[
+            libc::SYS_open,
+            libc::SYS_stat,
+            libc::SYS_lstat,
+            libc::SYS_rename,
+            libc::SYS_unlink,
+            libc::SYS_mkdir,
+            libc::SYS_rmdir,
+        ],
+    ),
+];
+#[cfg(not(target_arch = "x86_64"))]
+const OLD_KINDS: &[(State, &[c_long])] = &[];
 
 /// Calls whose kind of wait depends on the descriptor in their first argument.
 const BY_DESCRIPTOR: [c_long; 5] =
@@ -138,7 +155,7 @@ mod tests {
         };
         check(libc::SYS_futex, 0x7f00, State::Lock);
         check(libc::SYS_clock_nanosleep, 1, State::Sleep);
-        check(libc::SYS_epoll_wait, 5, State::Network);
+        check(libc::SYS_epoll_pwait, 5, State::Network);
         check(libc::SYS_fdatasync, 5, State::Disk);
         check(libc::SYS_wait4, u64::MAX, State::Other);
         check(-1, 0, State::Disk);

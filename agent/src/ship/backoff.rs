@@ -8,6 +8,10 @@ const DELAY_MIN: Duration = Duration::from_millis(100);
 /// Longest wait: a collector that is up again is reached within it.
 const DELAY_MAX: Duration = Duration::from_secs(10);
 
+/// A stream that lasts this long was no failed attempt: the next delay is the shortest one again.
+/// Shorter ones would let a collector that ends each stream make the agent reconnect all the time.
+const STEADY_MIN: Duration = Duration::from_secs(10);
+
 /// Delays that double from [`DELAY_MIN`] to [`DELAY_MAX`], each shortened by up to half at random,
 /// so that a fleet does not reconnect at the same time.
 #[derive(Debug)]
@@ -35,9 +39,23 @@ impl Backoff {
         self.next = DELAY_MIN;
     }
 
+    /// Starts again at the shortest delay if a stream lasted long enough.
+    pub(crate) fn note_stream(&mut self, lasted: Duration) {
+        if lasted >= STEADY_MIN {
+            self.reset();
+        }
+    }
+
     /// Makes the next delay the longest, for a failure that an early retry does not heal.
     pub(crate) fn raise(&mut self) {
         self.next = DELAY_MAX;
+    }
+
+    /// Makes the next delay at least about `delay`, because the collector asked for it; at most the
+    /// longest one, whatever it asked for.
+    pub(crate) fn wait_at_least(&mut self, delay: Duration) {
+        // Half of a delay may be taken off.
+        self.next = self.next.max(delay.saturating_mul(2)).min(DELAY_MAX);
     }
 
     /// The high half of SplitMix64, which is good enough to spread a fleet and needs no dependency.
@@ -65,6 +83,16 @@ mod tests {
         assert!(backoff.next_delay() <= DELAY_MIN);
         backoff.raise();
         assert!(backoff.next_delay() >= DELAY_MAX / 2);
+    }
+
+    #[test]
+    fn the_collector_may_ask_for_a_longer_delay() {
+        let mut backoff = Backoff::new(7);
+        backoff.wait_at_least(Duration::from_secs(3));
+        let delay = backoff.next_delay();
+        assert!((3..=6).contains(&delay.as_secs()), "{delay:?}");
+        backoff.wait_at_least(Duration::MAX);
+        assert!(backoff.next_delay() <= DELAY_MAX);
     }
 
     #[test]

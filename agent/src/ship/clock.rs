@@ -12,6 +12,11 @@ const EXCHANGES_MAX: usize = 64;
 /// Clocks that drift faster are detected like clocks that were set.
 const DRIFT_PPM_MAX: u64 = 200;
 
+/// Returns by how much the two clocks may drift apart in `elapsed_ns`.
+fn drift_ns(elapsed_ns: u64) -> u64 {
+    elapsed_ns.saturating_mul(DRIFT_PPM_MAX).div_ceil(1_000_000)
+}
+
 /// A message and its answer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Exchange {
@@ -35,20 +40,22 @@ pub(crate) struct Offset {
 
 impl Offset {
     /// Returns the bounds that one exchange proves: neither way took negative time, so the offset is between
-    /// `answered - returned` and `received - sent`. `None` if these are reversed, which happens
-    /// only when a clock was set during the exchange.
+    /// `answered - returned` and `received - sent`. Drift while the collector worked can reverse them by
+    /// a little, if both ways were quick; then their middle is within the drift of both. `None` if they
+    /// are reversed by more, which happens only when a clock was set during the exchange.
     fn of(exchange: Exchange) -> Option<Offset> {
         let Exchange { sent, received, answered, returned } = exchange;
         let nanoseconds = |time: Timestamp| i128::from(time.unix_ns());
         let least = nanoseconds(answered) - nanoseconds(returned);
         let most = nanoseconds(received) - nanoseconds(sent);
-        if least > most || answered < received {
+        let possible_drift = i128::from(drift_ns(returned.since_ns(sent)));
+        if least > most + possible_drift || answered < received {
             return None;
         }
         let middle = (least + most).div_euclid(2);
         Some(Offset {
             offset_ns: i64::try_from(middle).ok()?,
-            error_ns: u64::try_from(most - middle).ok()?,
+            error_ns: u64::try_from((most - middle).max(0)).ok()?,
         })
     }
 
@@ -68,7 +75,7 @@ struct Measured {
 impl Measured {
     /// Returns the bounds at `now`, widened by the possible drift.
     fn by(self, now: Timestamp) -> Offset {
-        let drift_ns = now.since_ns(self.at).saturating_mul(DRIFT_PPM_MAX).div_ceil(1_000_000);
+        let drift_ns = drift_ns(now.since_ns(self.at));
         Offset { error_ns: self.offset.error_ns.saturating_add(drift_ns), ..self.offset }
     }
 }
@@ -78,6 +85,7 @@ impl Measured {
 pub(crate) struct OffsetEstimator {
     /// Oldest first.
     recent: VecDeque<Measured>,
+    corrections: Corrections,
 }
 
 impl OffsetEstimator {
@@ -100,6 +108,113 @@ impl OffsetEstimator {
     pub(crate) fn best(&self, now: Timestamp) -> Option<Offset> {
         let by_now = self.recent.iter().rev().map(|measured| measured.by(now));
         by_now.min_by_key(|offset| offset.error_ns)
+    }
+
+    /// Returns the offset to send at `now`; `None` before the first exchange. It changes only when
+    /// the estimate differs by more than half of its error.
+    pub(crate) fn current(&mut self, now: Timestamp) -> Option<Offset> {
+        let best = self.best(now)?;
+        let offset_ns = self.corrections.update(best, now);
+        let due_ns = self.corrections.corrected(now).unix_ns().abs_diff(now.unix_ns());
+        let error_ns = best.error_ns.saturating_add(best.offset_ns.abs_diff(offset_ns));
+        Some(Offset { offset_ns, error_ns: error_ns.saturating_add(due_ns) })
+    }
+
+    /// Returns the time to send for the time `at` of the agent's clock: with the current offset it
+    /// is the time of the collector's clock by the offset that counted at that time.
+    pub(crate) fn corrected(&self, at: Timestamp) -> Timestamp {
+        self.corrections.corrected(at)
+    }
+}
+
+/// Every offset that was used, so that times that are sent with different offsets keep their order:
+/// maps the agent's clock to the collector's continuously and strictly rising. A
+/// correction is spread by [`SLEW_PPM`], so that it changes the length of a task by no more than the
+/// clocks may drift.
+#[derive(Debug, Default)]
+struct Corrections {
+    /// Oldest first.
+    recent: VecDeque<Correction>,
+}
+
+/// Most corrections to remember. A task that began before the oldest one is off by their sum at
+/// most.
+const CORRECTIONS_MAX: usize = 64;
+
+/// A larger correction means that a clock was set: it applies at once and to all times, so that the
+/// length of no task changes by it.
+const CORRECTION_NS_MAX: u64 = 1_000_000_000;
+
+/// The part by which the mapped clock runs faster or slower while a correction is due, in parts per
+/// million: 7 ms take 35 s.
+const SLEW_PPM: i128 = DRIFT_PPM_MAX as i128;
+
+/// The longest time over which a correction is spread. Those of more than 12 ms run faster than
+/// [`SLEW_PPM`].
+const SLEW_NS_MAX: i128 = 60_000_000_000;
+
+/// Largest part by which the mapped clock runs faster or slower, even if corrections add up.
+const SLEW_PART: i64 = 4;
+
+/// An offset, and when its use began.
+#[derive(Clone, Copy, Debug)]
+struct Correction {
+    /// By the agent's clock.
+    since: i64,
+    /// The same moment by the collector's clock, as mapped.
+    mapped: i64,
+    offset_ns: i64,
+}
+
+impl Correction {
+    /// Maps a time of the agent's clock.
+    fn map(self, at: i64) -> i64 {
+        let since_ns = at.saturating_sub(self.since);
+        if since_ns <= 0 {
+            return self.mapped.saturating_add(since_ns);
+        }
+        let due_ns = i128::from(self.since) + i128::from(self.offset_ns) - i128::from(self.mapped);
+        let slew_ns = (due_ns.abs() * 1_000_000 / SLEW_PPM).clamp(1, SLEW_NS_MAX);
+        let part_ns = due_ns * i128::from(since_ns).min(slew_ns) / slew_ns;
+        let limit_ns = i128::from(since_ns / SLEW_PART);
+        let slewed_ns = part_ns.clamp(-limit_ns, limit_ns) as i64;
+        self.mapped.saturating_add(since_ns).saturating_add(slewed_ns)
+    }
+}
+
+impl Corrections {
+    /// Uses the offset of `best` from `now` on, if it differs by more than half of its error.
+    /// Returns the offset that is used.
+    fn update(&mut self, best: Offset, now: Timestamp) -> i64 {
+        let now = now.unix_ns();
+        let Offset { offset_ns, error_ns } = best;
+        let mut mapped = now.saturating_add(offset_ns);
+        if let Some(last) = self.recent.back() {
+            let changed_ns = last.offset_ns.abs_diff(offset_ns);
+            if changed_ns <= error_ns / 2 {
+                return last.offset_ns;
+            }
+            if changed_ns > CORRECTION_NS_MAX {
+                self.recent.clear();
+            } else {
+                mapped = last.map(now);
+            }
+        }
+        if self.recent.len() == CORRECTIONS_MAX {
+            self.recent.pop_front();
+        }
+        self.recent.push_back(Correction { since: now, mapped, offset_ns });
+        offset_ns
+    }
+
+    fn corrected(&self, at: Timestamp) -> Timestamp {
+        let Some(last) = self.recent.back() else {
+            return at;
+        };
+        let at_ns = at.unix_ns();
+        let counts = self.recent.iter().rev().find(|correction| correction.since <= at_ns);
+        let mapped = counts.or(self.recent.front()).map_or(at_ns, |it| it.map(at_ns));
+        Timestamp::from_unix_ns(mapped.saturating_sub(last.offset_ns))
     }
 }
 
@@ -209,6 +324,17 @@ mod tests {
         check([good, clock_set_back, good], Some((100, 2)));
     }
 
+    /// 60 ms of work and 200 parts per million: the collector's clock counts 12 us more than the agent's.
+    #[test]
+    fn an_exchange_that_is_quicker_than_the_drift_counts() {
+        for drift_ppm in [-200, 200] {
+            let mut simulated = Simulated::new(HOUR, drift_ppm);
+            simulated.exchange([0, 60 * MS, 0]);
+            let (best, truth) = simulated.best_and_truth(0);
+            assert!(best.offset_ns.abs_diff(truth) <= best.error_ns, "{best:?}, not {truth}");
+        }
+    }
+
     /// Two clocks and one exchange a second, with nothing lost.
     struct Simulated {
         estimator: OffsetEstimator,
@@ -235,8 +361,10 @@ mod tests {
 
         fn exchange(&mut self, [there, work, back]: [i64; 3]) {
             let at = Timestamp::from_unix_ns;
-            let (sent, received) = (self.now, self.now + there);
-            let (answered, returned) = (received + work, received + work + back);
+            let sent = self.now;
+            let received = self.now + there;
+            let answered = received + work;
+            let returned = received + work + back;
             self.estimator.add(Exchange {
                 sent: at(sent),
                 received: at(received + self.truth(received)),
@@ -251,6 +379,36 @@ mod tests {
             let now = self.now + later;
             (self.estimator.best(Timestamp::from_unix_ns(now)).unwrap(), self.truth(now))
         }
+    }
+
+    #[test]
+    fn an_offset_stays_while_it_is_as_likely_as_the_estimate() {
+        let mut corrections = Corrections::default();
+        let mut update = |offset_ns, error_ns, now| {
+            corrections.update(Offset { offset_ns, error_ns }, Timestamp::from_unix_ns(now))
+        };
+        assert_eq!(update(100, 50, 0), 100);
+        assert_eq!(update(140, 80, 1_000), 100);
+        assert_eq!(update(140, 79, 2_000), 140);
+        assert_eq!(update(-HOUR, 5, 3_000), -HOUR);
+    }
+
+    #[test]
+    fn a_correction_is_gradual_and_a_set_clock_is_followed_at_once() {
+        let mut corrections = Corrections::default();
+        let at = Timestamp::from_unix_ns;
+        let offset = |offset_ns| Offset { offset_ns, error_ns: 0 };
+        corrections.update(offset(5 * MS), at(0));
+        corrections.update(offset(MS), at(100 * MS));
+        let mapped = |time: i64| corrections.corrected(at(time)).unix_ns() + MS;
+        assert_eq!(mapped(-MS), 4 * MS, "before the correction");
+        assert_eq!(mapped(100 * MS), 105 * MS);
+        assert_eq!(mapped(5_100 * MS), 5_104 * MS, "a quarter of the way");
+        assert_eq!(mapped(20_100 * MS), 20_101 * MS, "it has caught up");
+        assert_eq!(mapped(25_000 * MS), 25_001 * MS);
+        corrections.update(offset(HOUR), at(30_000 * MS));
+        assert_eq!(corrections.corrected(at(0)), at(0));
+        assert_eq!(corrections.corrected(at(30_000 * MS)), at(30_000 * MS));
     }
 
     /// How far a clock is set: by more than a slow exchange leaves open.
@@ -273,6 +431,60 @@ mod tests {
                 let (best, truth) = simulated.best_and_truth(later * 1_000 * MS);
                 prop_assert!(best.offset_ns.abs_diff(truth) <= best.error_ns);
             }
+        }
+
+        /// However the estimates change, by no more than a clock that was not set: a later time is
+        /// later, and no length changes by more than a quarter.
+        #[test]
+        fn corrections_keep_order_and_nearly_keep_lengths(
+            start in -HOUR..HOUR,
+            flushes in prop::collection::vec(
+                (1..2_000 * MS, -400 * MS..400 * MS, 0..MS as u64, prop::collection::vec(0..3_000 * MS, 1..6)),
+                1..CORRECTIONS_MAX,
+            ),
+        ) {
+            let mut corrections = Corrections::default();
+            let mut sent: Vec<(i64, i64)> = Vec::new();
+            let mut now = start;
+            for (passed, offset_ns, error_ns, ages) in flushes {
+                now += passed;
+                let best = Offset { offset_ns, error_ns };
+                let current = corrections.update(best, Timestamp::from_unix_ns(now));
+                for age in ages {
+                    let at = Timestamp::from_unix_ns((now - age).max(start));
+                    let mapped = corrections.corrected(at).unix_ns() + current;
+                    sent.push((at.unix_ns(), mapped));
+                }
+            }
+            sent.sort_unstable();
+            for pair in sent.windows(2) {
+                let real_ns = pair[1].0 - pair[0].0;
+                let mapped_ns = pair[1].1 - pair[0].1;
+                let slack_ns = real_ns / SLEW_PART + 1;
+                prop_assert!((mapped_ns - real_ns).abs() <= slack_ns, "{pair:?}");
+            }
+        }
+
+        /// One correction changes a length by no more than clocks may drift, or by its share of the
+        /// longest time over which it is spread. It is complete after that time.
+        #[test]
+        fn a_correction_is_spread(
+            by_ns in -1_000 * MS..1_000 * MS,
+            start_ns in 0..120_000 * MS,
+            length_ns in 0..60_000 * MS,
+        ) {
+            let mut corrections = Corrections::default();
+            let before = Offset { offset_ns: 0, error_ns: 0 };
+            corrections.update(before, Timestamp::from_unix_ns(-HOUR));
+            let after = Offset { offset_ns: by_ns, error_ns: 0 };
+            corrections.update(after, Timestamp::from_unix_ns(0));
+            let map = |at_ns| corrections.corrected(Timestamp::from_unix_ns(at_ns)).unix_ns() + by_ns;
+            let change_ns = map(start_ns + length_ns) - map(start_ns) - length_ns;
+            let drift_ns = length_ns / 5_000;
+            let share_ns = i128::from(by_ns.abs()) * i128::from(length_ns) / SLEW_NS_MAX;
+            let most_ns = share_ns.max(i128::from(drift_ns)) + 1;
+            prop_assert!(i128::from(change_ns.abs()) <= most_ns, "{change_ns} of {most_ns}");
+            prop_assert_eq!(map(60_000 * MS), 60_000 * MS + by_ns);
         }
 
         /// Whichever clock was set, and however far: after one whole exchange since.

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use profiler_core::limits::bounded_name;
 use profiler_core::wire::v1::{self, agent_message::Kind};
@@ -10,11 +10,20 @@ use profiler_core::wire::{
     AppliedSettings, WireError, decode_settings, encode_applied, encode_thread_dump,
 };
 
+use super::allowance::Allowance;
 use crate::control::{Control, ThreadDumpReply};
 use crate::sync::lock;
 
 /// Most requests that wait for a dump. Further ones are rejected.
 const REQUESTS_MAX: usize = 16;
+
+/// Most thread dumps at once, and per second after that. Each visits every thread.
+const DUMPS_MAX: u32 = 16;
+const DUMPS_PER_SECOND: u32 = 2;
+
+/// Most changes of settings at once, and per second after that. Each ends a cycle.
+const SETTINGS_MAX: u32 = 16;
+pub(super) const SETTINGS_PER_SECOND: u32 = 1;
 
 /// How often to check whether the sampler has applied changed settings, because it wakes nobody.
 const APPLY_POLL_INTERVAL: Duration = Duration::from_millis(20);
@@ -31,6 +40,15 @@ pub(crate) struct ControlStream<'a> {
     requests: VecDeque<DumpRequest>,
     /// The settings that were sent last.
     reported: Option<AppliedSettings>,
+    dumps: Allowance,
+    changes: Allowance,
+}
+
+/// Why requested settings change nothing.
+#[derive(Debug)]
+pub(super) enum ControlError {
+    Invalid(WireError),
+    TooOften,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -46,24 +64,36 @@ impl<'a> ControlStream<'a> {
         control: &'a Control,
         dump_reply: &'a Mutex<Option<ThreadDumpReply>>,
     ) -> Self {
-        ControlStream { control, dump_reply, requests: VecDeque::new(), reported: None }
+        let now = Instant::now();
+        ControlStream {
+            control,
+            dump_reply,
+            requests: VecDeque::new(),
+            reported: None,
+            dumps: Allowance::new(DUMPS_MAX, DUMPS_PER_SECOND, now),
+            changes: Allowance::new(SETTINGS_MAX, SETTINGS_PER_SECOND, now),
+        }
     }
 
     /// Changes the settings.
     ///
     /// # Errors
-    /// If they are invalid; then nothing changes.
-    pub(crate) fn settings(&mut self, message: &v1::Settings) -> Result<(), WireError> {
-        let (revision, change) = decode_settings(message)?;
+    /// If they are invalid or come too often; then nothing changes.
+    pub(super) fn settings(&mut self, message: &v1::Settings) -> Result<(), ControlError> {
+        if !self.changes.take_one(Instant::now()) {
+            return Err(ControlError::TooOften);
+        }
+        let (revision, change) = decode_settings(message).map_err(ControlError::Invalid)?;
         self.control.change(revision, change);
         Ok(())
     }
 
     /// Requests a thread dump.
     pub(crate) fn request_dump(&mut self, request: v1::ThreadDumpRequest) {
-        let room = self.requests.len() < REQUESTS_MAX;
-        let number = room.then(|| self.control.request_dump());
-        if !room {
+        let has_room = self.requests.len() < REQUESTS_MAX;
+        let is_accepted = has_room && self.dumps.take_one(Instant::now());
+        let number = is_accepted.then(|| self.control.request_dump());
+        if !has_room {
             // The client of the oldest request is the most likely to have given up.
             self.requests.pop_front();
         }
@@ -102,8 +132,12 @@ impl<'a> ControlStream<'a> {
     fn unreported_settings(&self) -> Option<AppliedSettings> {
         let (wanted, applied) = self.control.desired();
         let mode = bounded_name(&self.control.mode().to_string()).into_owned();
-        let current =
-            AppliedSettings { revision: wanted.revision, settings: wanted.settings, mode };
+        let current = AppliedSettings {
+            revision: wanted.revision,
+            settings: wanted.settings,
+            mode,
+            signal_blocked: self.control.signal_blocked(),
+        };
         (applied && self.reported.as_ref() != Some(&current)).then_some(current)
     }
 
@@ -174,7 +208,8 @@ mod tests {
 
     #[test]
     fn settings_are_sent_when_applied_and_repeated_after_a_silence() {
-        let (control, dump_reply) = (Control::new(SETTINGS), none());
+        let control = Control::new(SETTINGS);
+        let dump_reply = none();
         let mut stream = ControlStream::new(&control, &dump_reply);
         assert_eq!(applied(stream.next()), Some((0, true)), "once, at the start");
         assert_eq!((stream.has_next(), stream.poll_interval()), (false, REPORT_INTERVAL));
@@ -189,11 +224,18 @@ mod tests {
         assert_eq!(applied(stream.next()), Some((5, false)));
         control.start(crate::SamplerMode::Full);
         assert!(stream.has_next(), "a changed mode is sent too");
+        stream.next().unwrap();
+        let since = profiler_core::Timestamp::from_unix_ns(7);
+        let blocked = profiler_core::wire::SignalBlocked { threads: 2, since };
+        control.set_signal_blocked(Some(blocked));
+        let Some(Kind::Applied(sent)) = stream.next() else { panic!("nothing to send") };
+        assert_eq!((sent.signal_blocked_threads, sent.signal_blocked_since_ns), (2, 7));
     }
 
     #[test]
     fn invalid_settings_change_nothing() {
-        let (control, dump_reply) = (Control::new(SETTINGS), none());
+        let control = Control::new(SETTINGS);
+        let dump_reply = none();
         let mut stream = ControlStream::new(&control, &dump_reply);
         let wrong = SettingsChange { interval_ns: Some(1), ..OFF };
         stream.settings(&encode_settings(5, wrong)).unwrap_err();
@@ -203,7 +245,8 @@ mod tests {
 
     #[test]
     fn each_request_is_answered_once_by_a_later_dump() {
-        let (control, dump_reply) = (Control::new(SETTINGS), none());
+        let control = Control::new(SETTINGS);
+        let dump_reply = none();
         let mut stream = ControlStream::new(&control, &dump_reply);
         stream.next().unwrap();
         stream.request_dump(v1::ThreadDumpRequest { id: 50 });
@@ -218,7 +261,8 @@ mod tests {
 
     #[test]
     fn requests_are_rejected_while_sampling_is_off() {
-        let (control, dump_reply) = (Control::new(SETTINGS), none());
+        let control = Control::new(SETTINGS);
+        let dump_reply = none();
         let mut stream = ControlStream::new(&control, &dump_reply);
         stream.next().unwrap();
         stream.request_dump(v1::ThreadDumpRequest { id: 50 });
@@ -230,9 +274,44 @@ mod tests {
         assert_eq!(dump(stream.next()), Some((50, why)));
     }
 
+    /// However often they are answered.
+    #[test]
+    fn the_sampler_makes_a_limited_number_of_dumps_a_second() {
+        let control = Control::new(SETTINGS);
+        let dump_reply = none();
+        let mut stream = ControlStream::new(&control, &dump_reply);
+        stream.next().unwrap();
+        let begin = Instant::now();
+        for id in 0..1_000 {
+            stream.request_dump(v1::ThreadDumpRequest { id });
+            answered(&dump_reply, control.dump_requested());
+            assert_eq!(dump(stream.next()).map(|(answered, _)| answered), Some(id));
+        }
+        let refilled = begin.elapsed().as_secs() * u64::from(DUMPS_PER_SECOND) + 1;
+        assert!(control.dump_requested() <= u64::from(DUMPS_MAX) + refilled);
+    }
+
+    #[test]
+    fn settings_that_come_too_often_are_rejected() {
+        let control = Control::new(SETTINGS);
+        let dump_reply = none();
+        let mut stream = ControlStream::new(&control, &dump_reply);
+        let mut accepted = 0;
+        for revision in 1..1_000 {
+            match stream.settings(&encode_settings(revision, OFF)) {
+                Ok(()) => accepted = revision,
+                Err(ControlError::TooOften) => break,
+                Err(ControlError::Invalid(error)) => panic!("{error}"),
+            }
+        }
+        assert!((u64::from(SETTINGS_MAX)..999).contains(&accepted), "{accepted}");
+        assert_eq!(control.desired().0.revision, accepted);
+    }
+
     #[test]
     fn requests_past_the_limit_are_rejected() {
-        let (control, dump_reply) = (Control::new(SETTINGS), none());
+        let control = Control::new(SETTINGS);
+        let dump_reply = none();
         let mut stream = ControlStream::new(&control, &dump_reply);
         stream.next().unwrap();
         (0..REQUESTS_MAX as u64 + 2)

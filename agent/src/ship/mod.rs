@@ -2,70 +2,75 @@
 //!
 //! Reading order: [`outbox`] (the queue), [`resend`] (state for a collector that lost its memory),
 //! [`clock`] and [`backoff`], [`control`] (requests of the collector), [`session`] (the protocol),
-//! [`stream`] (the connection). Only the last uses tokio and tonic, and nothing here uses signals.
+//! [`stream`] (the connection), [`target`] (its address), [`call`] (gRPC), [`allowance`] (how much work
+//! a collector may cause), [`socket`] and [`reactor`] (the system). No runtime and no signals: the thread
+//! waits for one socket or for a futex.
 
+mod allowance;
 mod backoff;
-#[allow(missing_docs, unreachable_pub, clippy::all)]
-#[rustfmt::skip]
-mod client;
+mod call;
 mod clock;
-mod codec;
 mod control;
+#[cfg(emberline_fuzzing)]
+#[allow(unreachable_pub, reason = "`crate::fuzzing` is the door")]
+pub mod fuzzing;
 mod outbox;
+mod reactor;
 mod resend;
 mod session;
+#[cfg(feature = "simulation")]
+pub mod simulation;
+mod socket;
 mod stream;
+mod target;
+#[cfg(feature = "tls")]
+mod tls;
+mod token;
 
-use std::io;
+use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, mpsc};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
-use profiler_core::Timestamp;
 use profiler_core::limits::{LABELS_MAX, bounded_name};
 use profiler_core::wire::{PROTOCOL, v1};
-use tokio::sync::{Notify, watch};
-use tonic::transport::{Endpoint, Uri};
+use profiler_core::{SessionKey, Timestamp};
 
 use self::backoff::Backoff;
 use self::clock::OffsetEstimator;
 pub(crate) use self::outbox::Limits;
 use self::outbox::{Outbox, OutboxAccount};
+use self::reactor::{Reactor, WakeFlag};
 #[cfg(test)]
 pub(crate) use self::session::encode;
 use self::stream::Link;
+use self::target::Target;
+pub(crate) use self::token::TokenSource;
 use crate::batch::Batch;
 use crate::control::{Control, ThreadDumpReply};
+use crate::log;
 use crate::sync::lock;
 use crate::tables::Tables;
-use crate::threads::{self, AgentThread};
-
-/// Name of the thread, and of its helper that resolves host names.
-pub(crate) const THREAD_NAME: &str = "emberline-ship";
-
-/// Part of the time to finish that is reserved for the end of the thread.
-const JOIN_RESERVE: Duration = Duration::from_millis(100);
-
-/// Longest time to finish.
-const FINISH_MAX: Duration = Duration::from_secs(3_600);
 
 /// The collector's address, and the description of this worker.
 #[derive(Clone, Debug)]
 pub(crate) struct ShipOptions {
-    /// `http://host:port`.
+    /// `http://host:port`, `https://host:port` or `unix:/path`.
     pub(crate) url: String,
+    pub(crate) token: TokenSource,
     pub(crate) worker: String,
     pub(crate) labels: Vec<(String, String)>,
-    /// Random, different for each life of an agent.
-    pub(crate) epoch: u64,
+    /// Different for each life of an agent.
+    pub(crate) key: SessionKey,
     pub(crate) host: String,
     pub(crate) pid: u32,
     /// The connection to the sampler.
     pub(crate) control: Arc<Control>,
     pub(crate) started_at: Timestamp,
     pub(crate) limits: Limits,
+    /// Whether to write to standard error that there is no collector.
+    pub(crate) notice: bool,
 }
 
 /// Why shipping cannot start.
@@ -73,7 +78,9 @@ pub(crate) struct ShipOptions {
 #[non_exhaustive]
 pub(crate) enum ShipError {
     /// The collector's URL is invalid.
-    #[error("invalid collector URL {url:?}: {reason}; expected http://HOST:PORT")]
+    #[error(
+        "invalid collector URL {url:?}: {reason}; expected http://HOST:PORT, https://HOST:PORT or unix:/PATH"
+    )]
     Url {
         /// The invalid URL.
         url: String,
@@ -86,9 +93,6 @@ pub(crate) enum ShipError {
         /// Number of labels.
         count: usize,
     },
-    /// The thread or its runtime cannot be started.
-    #[error("cannot start the thread {THREAD_NAME}")]
-    Thread(#[source] io::Error),
 }
 
 /// The agent's clock: monotonic, anchored to real time.
@@ -98,7 +102,7 @@ pub(crate) trait AgentClock: Send + Sync + 'static {
 }
 
 /// What happened to the samples. Weights are in nanoseconds, and
-/// `accepted = acked + unacked + lost_refused + lost_by_collector + lost_queue`.
+/// `accepted = acked + unacked + lost_rejected + lost_by_collector + lost_queue`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct ShipReport {
     pub(crate) epoch: u64,
@@ -106,8 +110,6 @@ pub(crate) struct ShipReport {
     pub(crate) connected: bool,
     /// Number of opened streams.
     pub(crate) connects: u64,
-    /// The operating system's id of the ship thread.
-    pub(crate) thread_id: u32,
 }
 
 /// State that the ship thread shares with the others.
@@ -117,78 +119,106 @@ struct Shared {
     /// The latest answer to what every thread is doing.
     dump_reply: Mutex<Option<ThreadDumpReply>>,
     /// Notified of a batch, a thread dump or the request to finish.
-    wake: Notify,
+    wake: Arc<WakeFlag>,
+    /// The deadline of the agent's end, once it is known.
+    finish_by: Mutex<Option<Instant>>,
+    /// Whether the last batch has been queued.
+    is_complete: AtomicBool,
     connected: AtomicBool,
     connects: AtomicU64,
+    /// Why the last attempt to reach the collector failed.
+    last_error: Mutex<String>,
 }
 
-/// Ships batches. If it is dropped without [`Shipper::finish`], it stops without flushing.
+impl Shared {
+    fn finish_by(&self) -> Option<Instant> {
+        *lock(&self.finish_by)
+    }
+
+    /// Whether every batch that will ever be queued was acknowledged.
+    fn is_complete(&self) -> bool {
+        self.is_complete.load(Ordering::Acquire) && lock(&self.outbox).is_empty()
+    }
+
+    /// Whether the agent finishes, and nothing is left to ship.
+    fn is_over(&self) -> bool {
+        self.finish_by().is_some() && self.is_complete()
+    }
+}
+
+/// The program's side of shipping.
 #[derive(Debug)]
 pub(crate) struct Shipper {
     shared: Arc<Shared>,
-    finish: watch::Sender<Option<Instant>>,
     epoch: u64,
-    thread_id: u32,
-    /// Ends when the thread does; nothing is sent over it.
-    ended: mpsc::Receiver<()>,
-    thread: JoinHandle<()>,
+}
+
+/// The symbolizer's side of shipping. Dropping it says that no further batch will come.
+#[derive(Debug)]
+pub(crate) struct BatchQueue {
+    shared: Arc<Shared>,
+}
+
+/// The ship thread's work.
+pub(crate) struct ShipThread {
+    link: Link,
+}
+
+/// The three sides of shipping.
+pub(crate) struct Parts {
+    pub(crate) shipper: Shipper,
+    pub(crate) queue: BatchQueue,
+    pub(crate) thread: ShipThread,
+}
+
+/// Prepares shipping; nothing is sent until [`ShipThread::run`].
+///
+/// # Errors
+/// If the URL is invalid or there are too many labels. An unreachable collector is not an error.
+pub(crate) fn prepare(
+    options: ShipOptions,
+    tables: Arc<Mutex<Tables>>,
+    clock: Arc<dyn AgentClock>,
+) -> Result<Parts, ShipError> {
+    let target = Target::parse(&options.url)
+        .map_err(|reason| ShipError::Url { url: options.url.clone(), reason })?;
+    if options.labels.len() > LABELS_MAX {
+        return Err(ShipError::Labels { count: options.labels.len() });
+    }
+    let shared = Arc::new(Shared {
+        outbox: Mutex::new(Outbox::new(options.limits)),
+        dump_reply: Mutex::new(None),
+        wake: Arc::default(),
+        finish_by: Mutex::new(None),
+        is_complete: AtomicBool::new(false),
+        connected: AtomicBool::new(false),
+        connects: AtomicU64::new(0),
+        last_error: Mutex::default(),
+    });
+    let epoch = options.key.epoch().0;
+    let link = Link {
+        target,
+        hello: hello(&options),
+        token: options.token,
+        control: options.control,
+        shared: shared.clone(),
+        tables,
+        clock,
+        backoff: Backoff::new(epoch),
+        offsets: OffsetEstimator::default(),
+        away: false,
+        away_logged: None,
+        url: options.url,
+        notice: options.notice,
+    };
+    Ok(Parts {
+        shipper: Shipper { shared: shared.clone(), epoch },
+        queue: BatchQueue { shared },
+        thread: ShipThread { link },
+    })
 }
 
 impl Shipper {
-    /// Starts the thread, which connects to the collector when it can. The caller has blocked signals on
-    /// its own thread, and the new thread inherits that.
-    ///
-    /// # Errors
-    /// If the URL is invalid, there are too many labels, or the system does not start the thread. An
-    /// unreachable collector is not an error.
-    pub(crate) fn start(
-        options: ShipOptions,
-        tables: Arc<Mutex<Tables>>,
-        clock: Arc<dyn AgentClock>,
-    ) -> Result<Shipper, ShipError> {
-        let endpoint = stream::configure(parse_url(&options.url)?);
-        if options.labels.len() > LABELS_MAX {
-            return Err(ShipError::Labels { count: options.labels.len() });
-        }
-        let shared = Arc::new(Shared {
-            outbox: Mutex::new(Outbox::new(options.limits)),
-            dump_reply: Mutex::new(None),
-            wake: Notify::new(),
-            connected: AtomicBool::new(false),
-            connects: AtomicU64::new(0),
-        });
-        let (finish, finish_request) = watch::channel(None);
-        let link = Link {
-            endpoint,
-            hello: hello(&options),
-            control: options.control,
-            shared: shared.clone(),
-            tables,
-            clock,
-            finish: finish_request,
-            backoff: Backoff::new(options.epoch),
-            offsets: OffsetEstimator::default(),
-            away: false,
-            url: options.url,
-        };
-        let (running, ended) = mpsc::channel();
-        let (thread, thread_id) = spawn(link, running).map_err(ShipError::Thread)?;
-        let epoch = options.epoch;
-        Ok(Shipper { shared, finish, epoch, thread_id, ended, thread })
-    }
-
-    /// Queues a batch. Never waits for the network, only for the outbox's lock.
-    pub(crate) fn push(&self, batch: Batch) {
-        lock(&self.shared.outbox).push(batch);
-        self.shared.wake.notify_one();
-    }
-
-    /// Queues a thread dump; the tables already hold its nodes.
-    pub(crate) fn thread_dump(&self, reply: ThreadDumpReply) {
-        *lock(&self.shared.dump_reply) = Some(reply);
-        self.shared.wake.notify_one();
-    }
-
     /// Returns what happened to the samples so far.
     pub(crate) fn report(&self) -> ShipReport {
         ShipReport {
@@ -196,50 +226,61 @@ impl Shipper {
             account: lock(&self.shared.outbox).current_account(),
             connected: self.shared.connected.load(Ordering::Relaxed),
             connects: self.shared.connects.load(Ordering::Relaxed),
-            thread_id: self.thread_id,
         }
     }
 
-    /// Sends all queued batches, waits for their acknowledgments, sends Goodbye and ends the thread, all
-    /// within `deadline`. Weight without acknowledgment is `unacked` in the report, and a thread that
-    /// hangs is left running.
-    pub(crate) fn finish(self, deadline: Duration) -> ShipReport {
-        let deadline = deadline.min(FINISH_MAX);
-        let now = Instant::now();
-        self.request_finish(now + deadline - JOIN_RESERVE.min(deadline / 4));
-        // Only the end of the thread can end the wait early, because nothing is ever sent.
-        let ended = self.ended.recv_timeout(deadline) == Err(mpsc::RecvTimeoutError::Disconnected);
-        let report = self.report();
-        if ended {
-            // A panic was caught and logged on the thread.
-            let _ = self.thread.join();
-        }
-        report
+    /// How often the thread looked for something to do.
+    pub(crate) fn wakeups(&self) -> u64 {
+        self.shared.wake.polls()
     }
 
-    fn request_finish(&self, until: Instant) {
-        self.finish.send_replace(Some(until));
-        self.shared.wake.notify_one();
+    /// Asks the thread to send all queued batches, wait for their acknowledgments, send Goodbye and
+    /// end, at `until` at the latest. Weight without acknowledgment is `unacked` in the report.
+    pub(crate) fn request_finish(&self, until: Instant) {
+        *lock(&self.shared.finish_by) = Some(until);
+        self.shared.wake.notify();
     }
 }
 
-/// Rejects URLs that need TLS, which this build does not have, or contain credentials, which would end
-/// up in the log.
-fn parse_url(url: &str) -> Result<Endpoint, ShipError> {
-    let refuse = |reason: &str| Err(ShipError::Url { url: url.to_owned(), reason: reason.into() });
-    let uri = match url.parse::<Uri>() {
-        Ok(uri) => uri,
-        Err(error) => return refuse(&error.to_string()),
-    };
-    match uri.scheme_str() {
-        Some("http") => {}
-        Some("https") => return refuse("this agent does not support TLS"),
-        _ => return refuse("it does not start with http://"),
+impl BatchQueue {
+    /// Queues a batch. Never waits for the network, only for the outbox's lock.
+    pub(crate) fn push(&self, batch: Batch) {
+        lock(&self.shared.outbox).push(batch);
+        self.shared.wake.notify();
     }
-    if uri.authority().is_some_and(|authority| authority.as_str().contains('@')) {
-        return refuse("it contains credentials");
+
+    /// Queues a thread dump; the tables already hold its nodes.
+    pub(crate) fn thread_dump(&self, reply: ThreadDumpReply) {
+        *lock(&self.shared.dump_reply) = Some(reply);
+        self.shared.wake.notify();
     }
-    Ok(Endpoint::from(uri))
+}
+
+impl Drop for BatchQueue {
+    fn drop(&mut self) {
+        self.shared.is_complete.store(true, Ordering::Release);
+        self.shared.wake.notify();
+    }
+}
+
+impl ShipThread {
+    /// Ships until the request to finish is fulfilled, on the calling thread.
+    pub(crate) fn run(self) {
+        let shared = self.link.shared.clone();
+        let reactor = Reactor::new(shared.wake.clone());
+        // Not dropped after a panic: what a panic has left behind may panic again when it is dropped,
+        // and a second panic would end the program. The system closes the socket with the program.
+        let mut running = ManuallyDrop::new(Box::pin(self.link.run(&reactor)));
+        match catch_unwind(AssertUnwindSafe(|| reactor.block_on(running.as_mut()))) {
+            Ok(()) => drop(ManuallyDrop::into_inner(running)),
+            Err(_) => log::emit(|| {
+                tracing::error!(
+                    "shipping panicked, which is a bug in Emberline; sampling continues"
+                );
+            }),
+        }
+        shared.connected.store(false, Ordering::Relaxed);
+    }
 }
 
 fn hello(options: &ShipOptions) -> v1::Hello {
@@ -247,49 +288,19 @@ fn hello(options: &ShipOptions) -> v1::Hello {
     v1::Hello {
         protocol: PROTOCOL,
         worker: bounded(&options.worker),
-        epoch: options.epoch,
+        epoch: options.key.epoch().0,
         labels: options.labels.iter().map(|(key, value)| (bounded(key), bounded(value))).collect(),
         host: bounded(&options.host),
         pid: options.pid,
         agent_version: env!("CARGO_PKG_VERSION").to_owned(),
-        // Set when it is sent.
+        // Set when it is sent, as are the zeros.
         sampler_mode: String::new(),
         interval_ns: 0,
         started_at_ns: options.started_at.unix_ns(),
         sent_at_ns: 0,
+        session_key: options.key.as_bytes().to_vec(),
+        answered_seq: 0,
     }
-}
-
-/// Starts the thread, and waits until it has its runtime, the last step that can fail.
-fn spawn(link: Link, running: mpsc::Sender<()>) -> io::Result<(JoinHandle<()>, u32)> {
-    let (started, start) = mpsc::sync_channel(1);
-    let body = move || {
-        let _running = running;
-        let _of_agent = AgentThread::enter();
-        // Built and dropped on this thread, so that it never interferes with runtimes of the program.
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .thread_name(THREAD_NAME)
-            .max_blocking_threads(1)
-            .on_thread_start(threads::enter)
-            .on_thread_stop(threads::leave)
-            .build();
-        let runtime = match runtime {
-            Ok(runtime) => runtime,
-            Err(error) => return drop(started.send(Err(error))),
-        };
-        let _ = started.send(Ok(threads::own_id()));
-        let shared = link.shared.clone();
-        if catch_unwind(AssertUnwindSafe(|| runtime.block_on(link.run()))).is_err() {
-            tracing::error!("shipping panicked, which is a bug in Emberline; sampling continues");
-        }
-        shared.connected.store(false, Ordering::Relaxed);
-        // Dropping the runtime would wait for a host name that is being resolved.
-        runtime.shutdown_background();
-    };
-    let thread = std::thread::Builder::new().name(THREAD_NAME.to_owned()).spawn(body)?;
-    let thread_id = start.recv().map_err(io::Error::other)??;
-    Ok((thread, thread_id))
 }
 
 #[cfg(test)]

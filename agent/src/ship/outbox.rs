@@ -71,7 +71,7 @@ impl Default for Limits {
 }
 
 /// The present account of weight and rows.
-/// `accepted = acked + unacked + lost_refused + lost_by_collector + lost_queue`.
+/// `accepted = acked + unacked + lost_rejected + lost_by_collector + lost_queue`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct OutboxAccount {
     pub(crate) accepted_ns: u64,
@@ -79,7 +79,7 @@ pub(crate) struct OutboxAccount {
     pub(crate) acked_ns: u64,
     /// Waiting or in flight. The collector may already have flushes in flight.
     pub(crate) unacked_ns: u64,
-    pub(crate) lost_refused_ns: u64,
+    pub(crate) lost_rejected_ns: u64,
     pub(crate) lost_by_collector_ns: u64,
     pub(crate) lost_queue_ns: u64,
     /// Rows of tasks that were rejected, or had no room here or in an earlier queue.
@@ -98,6 +98,14 @@ pub(crate) struct OutboxAccount {
 pub(crate) struct UnknownSeq {
     acked_seq: u64,
     sent: u64,
+}
+
+/// The collector answers a flush that is not the oldest one without an answer.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("the collector answers flush {seq}, but the next answer is due to flush {due}")]
+pub(crate) struct UnexpectedAnswer {
+    seq: u64,
+    due: u64,
 }
 
 /// See the module.
@@ -206,7 +214,7 @@ impl Outbox {
         let settled_ns = self.delivered_ns.saturating_add(self.refused_ns);
         Some(v1::LossAccount {
             accepted_ns: settled_ns.saturating_add(in_flight_ns).saturating_add(queue_ns),
-            lost_refused_ns: self.refused_ns,
+            lost_rejected_ns: self.refused_ns,
             lost_by_collector_ns: self.lost_by_collector_ns,
             lost_tasks: self.lost_tasks,
             lost_queue_ns: queue_ns,
@@ -215,21 +223,51 @@ impl Outbox {
         })
     }
 
-    /// The collector has stored a flush. Answers to flushes that are not in flight are repeated ones.
-    pub(crate) fn ack(&mut self, seq: u64) {
-        if let Some(flush) = self.remove_answered(seq) {
-            self.delivered_ns = self.delivered_ns.saturating_add(flush.weight_ns);
-            self.acked_seq = self.acked_seq.max(seq);
+    /// The collector has stored a flush. An answer to an answered flush is a repeated one.
+    ///
+    /// # Errors
+    /// If it is not the answer that is due; then nothing changes.
+    pub(crate) fn ack(&mut self, seq: u64) -> Result<(), UnexpectedAnswer> {
+        if self.is_due(seq)? {
+            self.deliver(seq);
         }
+        Ok(())
     }
 
     /// The collector has rejected a flush: its weight and rows are counted as lost.
-    pub(crate) fn refuse(&mut self, seq: u64) {
-        if let Some(flush) = self.remove_answered(seq) {
+    ///
+    /// # Errors
+    /// If it is not the answer that is due; then nothing changes.
+    pub(crate) fn refuse(&mut self, seq: u64) -> Result<(), UnexpectedAnswer> {
+        if self.is_due(seq)?
+            && let Some(flush) = self.remove_answered(seq)
+        {
             self.refused_ns = self.refused_ns.saturating_add(flush.weight_ns);
             let telemetry = flush.batch.telemetry.count() as u64;
             self.lost_telemetry = self.lost_telemetry.saturating_add(telemetry);
             self.lost_tasks = self.lost_tasks.saturating_add(flush.batch.task_count());
+        }
+        Ok(())
+    }
+
+    /// Whether the answer to this flush is due; not if it was answered before. Answers come in the
+    /// order of the flushes, or a collector could make a gap that no other one can fill.
+    fn is_due(&self, seq: u64) -> Result<bool, UnexpectedAnswer> {
+        let oldest = self.in_flight.front();
+        let due = oldest.map_or(self.next_seq, |flush| flush.seq);
+        if seq < due {
+            return Ok(false);
+        }
+        match oldest {
+            Some(flush) if flush.seq == seq && flush.sent_here => Ok(true),
+            _ => Err(UnexpectedAnswer { seq, due }),
+        }
+    }
+
+    fn deliver(&mut self, seq: u64) {
+        if let Some(flush) = self.remove_answered(seq) {
+            self.delivered_ns = self.delivered_ns.saturating_add(flush.weight_ns);
+            self.acked_seq = self.acked_seq.max(seq);
         }
     }
 
@@ -247,7 +285,7 @@ impl Outbox {
         while let Some(seq) = self.in_flight.front().map(|flush| flush.seq)
             && seq <= acked_seq
         {
-            self.ack(seq);
+            self.deliver(seq);
         }
         // A restored older state may have flushes that a newer one rejected.
         let regained_ns = stored_ns.saturating_sub(self.delivered_ns).min(self.refused_ns);
@@ -265,9 +303,19 @@ impl Outbox {
         Ok(())
     }
 
+    /// The flush up to which all are answered, by any collector.
+    pub(crate) fn answered_seq(&self) -> u64 {
+        self.in_flight.front().map_or(self.next_seq, |flush| flush.seq) - 1
+    }
+
     /// Whether no batch waits and all sent flushes are answered.
     pub(crate) fn is_empty(&self) -> bool {
         self.waiting.is_empty() && self.in_flight.is_empty()
+    }
+
+    /// Whether an answer to a sent flush is due.
+    pub(crate) fn has_in_flight(&self) -> bool {
+        self.in_flight.iter().any(|flush| flush.sent_here)
     }
 
     /// Returns the present account.
@@ -281,7 +329,7 @@ impl Outbox {
             accepted_ns: self.accepted_ns,
             acked_ns: self.delivered_ns - self.lost_by_collector_ns,
             unacked_ns: waiting_ns.saturating_add(in_flight_ns),
-            lost_refused_ns: self.refused_ns,
+            lost_rejected_ns: self.refused_ns,
             lost_by_collector_ns: self.lost_by_collector_ns,
             lost_queue_ns: sum(&mut unsettled.chain([self.queue_ns])),
             lost_tasks: self.lost_tasks,

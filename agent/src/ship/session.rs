@@ -12,14 +12,16 @@ use profiler_core::wire::{
 use profiler_core::{Telemetry, Timestamp};
 
 use super::clock::{Exchange, OffsetEstimator};
-use super::control::ControlStream;
-use super::outbox::{Outbox, UnknownSeq};
+use super::control::{ControlError, ControlStream, SETTINGS_PER_SECOND};
+use super::outbox::{Outbox, UnexpectedAnswer, UnknownSeq};
 use crate::batch::Batch;
+use crate::log;
 use crate::sync::lock;
 use crate::tables::Tables;
 
-/// Most dictionaries that a collector may reject on one stream. The first rejection may be a
-/// disagreement about what the collector has; repeating does not heal one that persists.
+/// Most dictionaries that a collector may reject on one stream, or ask for again by other rejections.
+/// The first may be a disagreement about what the collector has; repeating does not heal one that
+/// persists.
 const DICTIONARY_REFUSALS_MAX: u32 = 3;
 
 /// Approximate bytes of one dictionary message: the collector's buffers for a stream stay as large as
@@ -33,6 +35,9 @@ pub(crate) enum SessionError {
     /// The collector's state is not of this epoch.
     #[error(transparent)]
     UnknownSeq(#[from] UnknownSeq),
+    /// It answers a flush whose turn has not come.
+    #[error(transparent)]
+    UnexpectedAnswer(#[from] UnexpectedAnswer),
     /// It rejected too many dictionaries.
     #[error(
         "the collector rejected {DICTIONARY_REFUSALS_MAX} dictionaries; last reason: {reason:?}"
@@ -43,7 +48,10 @@ pub(crate) enum SessionError {
     },
     /// It requested invalid settings.
     #[error("invalid settings from the collector")]
-    Settings(#[from] WireError),
+    Settings(#[source] WireError),
+    /// It requested settings too often.
+    #[error("the collector changes settings too often; at most {SETTINGS_PER_SECOND} a second")]
+    SettingsTooOften,
     /// The first message, and only the first, must be Welcome.
     #[error("unexpected message from the collector: {got}; expected {expected}")]
     OutOfOrder {
@@ -188,15 +196,18 @@ impl<'a> Session<'a> {
         match message.kind {
             Some(collector_message::Kind::Ack(ack)) => {
                 self.measure(ack.receipt, now);
-                lock(self.outbox).ack(ack.seq);
-                Ok(())
+                Ok(lock(self.outbox).ack(ack.seq)?)
             }
             Some(collector_message::Kind::Refusal(refusal)) => {
                 self.measure(refusal.receipt, now);
                 self.refused(refusal)
             }
             Some(collector_message::Kind::Settings(settings)) => {
-                Ok(self.control.settings(&settings)?)
+                let changed = self.control.settings(&settings);
+                changed.map_err(|error| match error {
+                    ControlError::Invalid(error) => SessionError::Settings(error),
+                    ControlError::TooOften => SessionError::SettingsTooOften,
+                })
             }
             Some(collector_message::Kind::ThreadDumpRequest(request)) => {
                 self.control.request_dump(request);
@@ -212,21 +223,33 @@ impl<'a> Session<'a> {
     fn refused(&mut self, refusal: v1::Refusal) -> Result<(), SessionError> {
         let v1::Refusal { seq, reason, strings, frames, nodes, .. } = refusal;
         let reason = bounded(&reason, CAUSE_BYTES_MAX);
+        let before = self.marks;
         self.set_marks([strings, frames, nodes]);
+        let is_dictionary_refused = seq == 0 || !self.has_dictionary(before);
+        self.dictionary_refusals += u32::from(is_dictionary_refused);
         if seq > 0 {
-            lock(self.outbox).refuse(seq);
+            lock(self.outbox).refuse(seq)?;
             // Once per stream: a collector that rejects everything would fill the host's log.
             if !std::mem::replace(&mut self.flush_refused, true) {
-                tracing::warn!(seq, ?reason, "the collector rejected samples; they count as lost");
+                let reason = reason.clone().into_owned();
+                log::emit(move || {
+                    tracing::warn!(
+                        seq,
+                        ?reason,
+                        "the collector rejected samples; they count as lost"
+                    );
+                });
             }
-            return Ok(());
+        } else {
+            let reason = reason.clone().into_owned();
+            log::emit(move || {
+                tracing::debug!(?reason, "the collector rejected a dictionary; sending it again");
+            });
         }
-        self.dictionary_refusals += 1;
-        if self.dictionary_refusals < DICTIONARY_REFUSALS_MAX {
-            tracing::debug!(?reason, "the collector rejected a dictionary; sending it again");
-            return Ok(());
+        if is_dictionary_refused && self.dictionary_refusals >= DICTIONARY_REFUSALS_MAX {
+            return Err(SessionError::DictionaryRefused { reason: reason.into_owned() });
         }
-        Err(SessionError::DictionaryRefused { reason: reason.into_owned() })
+        Ok(())
     }
 
     /// Sets the part of the tables that the collector has. At least the entries of empty tables, because
@@ -252,14 +275,26 @@ impl<'a> Session<'a> {
     }
 
     /// Adds the values that are known only when sending.
-    fn complete(&self, flush: v1::Flush, now: Timestamp) -> v1::Flush {
-        let clock = self.offsets.best(now);
+    fn complete(&mut self, mut flush: v1::Flush, now: Timestamp) -> v1::Flush {
+        let clock = self.offsets.current(now);
+        for task in &mut flush.tasks {
+            self.correct(&mut task.start_ns);
+            // 0 while it runs.
+            if task.stop_ns != 0 {
+                self.correct(&mut task.stop_ns);
+            }
+        }
         v1::Flush {
             clock: clock
                 .map(|best| v1::Clock { offset_ns: best.offset_ns, error_ns: best.error_ns }),
             account: lock(self.outbox).account(flush.seq),
             ..flush
         }
+    }
+
+    /// Keeps the order of tasks that are sent with different offsets.
+    fn correct(&self, time_ns: &mut i64) {
+        *time_ns = self.offsets.corrected(Timestamp::from_unix_ns(*time_ns)).unix_ns();
     }
 
     fn measure(&mut self, receipt: Option<v1::Receipt>, now: Timestamp) {

@@ -1,38 +1,35 @@
 //! The connection to the collector: connect, exchange messages, and after an error wait and reconnect.
 
-use std::error::Error;
-use std::future::{Future, pending, poll_fn};
+use std::future::poll_fn;
 use std::pin::pin;
+use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use profiler_core::limits::{MESSAGE_BYTES_MAX, bounded_name};
+use profiler_core::Token;
+use profiler_core::limits::bounded_name;
 use profiler_core::wire::FlushDeltaCodec;
 use profiler_core::wire::v1::{self, agent_message};
-use tokio::sync::{Notify, mpsc, watch};
-use tokio::time::{sleep_until, timeout};
-use tokio_stream::StreamExt;
-use tokio_stream::wrappers::ReceiverStream;
-use tonic::transport::Endpoint;
-use tonic::{Status, Streaming};
 
 use super::backoff::Backoff;
-use super::client::ingest_client::IngestClient;
+use super::call::{Call, CallError};
 use super::clock::OffsetEstimator;
 use super::control::ControlStream;
+use super::reactor::Reactor;
 use super::session::{OutboxRefs, Session, SessionError, message};
+use super::socket::Socket;
+use super::target::Target;
+use super::token::{TokenReadError, TokenSource};
 use super::{AgentClock, Shared};
 use crate::control::Control;
+use crate::log;
 use crate::sync::lock;
 use crate::tables::Tables;
 
-/// Timeout of a connection attempt.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// Timeout from the start of an attempt to the collector's Welcome: longer than [`CONNECT_TIMEOUT`], or
-/// that more exact error would never be seen.
+/// Timeout from the start of an attempt to the collector's Welcome: longer than that of the attempt to
+/// connect, or that more exact error would never be seen.
 const WELCOME_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How often a silent peer is pinged, and the timeout of a ping. Without pings a pulled cable would show
@@ -42,9 +39,15 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 /// Timeout for the collector to end the stream after Goodbye, which shows that it has read it.
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Messages between the session and the socket. Few, because they count as sent, and a message gets
-/// its time stamp only when the socket accepts it.
-const OUTGOING_MAX: usize = 2;
+/// Shortest time between two lines of the log about a lost collector.
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Time without a collector after which a program without a subscriber of `tracing` gets a line on
+/// standard error.
+const NOTICE_AFTER: Duration = Duration::from_secs(5);
+
+/// Attempts after the request to finish, if the collector was never reached: about 300 ms.
+const LAST_TRIES: u32 = 3;
 
 /// Why a stream ended.
 #[derive(Debug, thiserror::Error)]
@@ -53,78 +56,103 @@ enum StreamError {
     Silent,
     #[error("the collector ended the stream")]
     Ended,
+    #[error("the program has closed the socket to the collector")]
+    Stolen,
     #[error(transparent)]
-    Status(#[from] Status),
+    Token(#[from] TokenReadError),
+    #[error("{}", .0.describe())]
+    Call(#[from] CallError),
     #[error(transparent)]
     Session(#[from] SessionError),
 }
 
-/// Configures the connection, which each attempt opens again.
-pub(super) fn configure(endpoint: Endpoint) -> Endpoint {
-    endpoint
-        .connect_timeout(CONNECT_TIMEOUT)
-        .tcp_nodelay(true)
-        .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
-        .keep_alive_timeout(KEEPALIVE_INTERVAL)
-        .keep_alive_while_idle(true)
-}
-
-/// Attempts after the request to finish, if the collector was never reached: about 300 ms.
-const LAST_TRIES: u32 = 3;
-
 /// The state that lasts from stream to stream.
 pub(super) struct Link {
     pub(super) url: String,
-    pub(super) endpoint: Endpoint,
+    pub(super) target: Target,
     pub(super) hello: v1::Hello,
+    pub(super) token: TokenSource,
     pub(super) control: Arc<Control>,
     pub(super) shared: Arc<Shared>,
     pub(super) tables: Arc<Mutex<Tables>>,
     pub(super) clock: Arc<dyn AgentClock>,
-    /// The deadline of the agent's end, once it is known.
-    pub(super) finish: watch::Receiver<Option<Instant>>,
     pub(super) backoff: Backoff,
     pub(super) offsets: OffsetEstimator,
-    /// Whether the loss of the collector was logged.
+    /// Whether the loss of the collector was logged, and not its return.
     pub(super) away: bool,
+    /// When the loss of the collector was last logged.
+    pub(super) away_logged: Option<Instant>,
+    /// Whether to write to standard error that there is no collector.
+    pub(super) notice: bool,
 }
 
 impl Link {
     /// Ships until everything is acknowledged after the request to finish, or until its deadline.
-    pub(super) async fn run(mut self) {
-        let mut finish = self.finish.clone();
-        let deadline = async move {
-            let asked = finish.wait_for(Option::is_some).await;
-            let until = asked.ok().and_then(|until| *until);
-            if let Some(until) = until {
-                sleep_until(until.into()).await;
+    pub(super) async fn run(mut self, reactor: &Reactor) {
+        let shared = self.shared.clone();
+        let mut notice = self.notice.then(|| Notice::new(&self.url));
+        let mut shipping = pin!(self.ship(reactor));
+        poll_fn(|context| {
+            if let Poll::Ready(()) = shipping.as_mut().poll(context) {
+                return Poll::Ready(());
             }
-        };
-        let mut shipping = pin!(self.ship());
-        let mut deadline = pin!(deadline);
-        poll_fn(|cx| match shipping.as_mut().poll(cx) {
-            Poll::Pending => deadline.as_mut().poll(cx),
-            ready => ready,
+            if notice.as_ref().is_some_and(|notice| notice.is_settled(reactor, &shared)) {
+                notice = None;
+            }
+            match shared.finish_by() {
+                Some(until) if Instant::now() >= until => Poll::Ready(()),
+                Some(until) => {
+                    reactor.poll_by(until);
+                    Poll::Pending
+                }
+                None => Poll::Pending,
+            }
         })
         .await;
     }
 
-    async fn ship(&mut self) {
+    async fn ship(&mut self, reactor: &Reactor) {
         let mut last_tries = 0;
-        while let Err(error) = self.converse().await {
+        while let Err(error) = self.converse(reactor).await {
+            if matches!(error, StreamError::Stolen) {
+                // It would do so again, and each socket is another number that it may reuse.
+                log::emit(|| {
+                    tracing::warn!(
+                        "the program closes descriptors of others, so shipping has ended; the system \
+                         refuses the agent a descriptor table of its own"
+                    );
+                });
+                return;
+            }
             if matches!(error, StreamError::Session(_)) {
                 self.backoff.raise();
             }
-            if !std::mem::replace(&mut self.away, true) {
-                let url = &self.url;
-                let error = describe(&error);
-                tracing::warn!(url, error, "collector unreachable; samples are queued and merged");
+            if let StreamError::Call(CallError::Status(status)) = &error
+                && let Some(delay) = status.retry_after
+            {
+                self.backoff.wait_at_least(delay);
             }
-            if self.finish.borrow().is_some() {
+            let error = error.to_string();
+            *lock(&self.shared.last_error) = error.clone();
+            let logged = self.away_logged.is_some_and(|at| at.elapsed() < LOG_INTERVAL);
+            if !self.away && !logged {
+                self.away = true;
+                self.away_logged = Some(Instant::now());
+                let url = self.url.clone();
+                log::emit(move || {
+                    tracing::warn!(
+                        url,
+                        error,
+                        "collector unreachable; samples are queued and merged"
+                    );
+                });
+            }
+            let is_finishing = self.shared.finish_by().is_some();
+            if is_finishing {
                 last_tries += 1;
                 // The end of a program that runs without a collector must not take long.
                 let never_there = self.shared.connects.load(Ordering::Relaxed) == 0;
-                if lock(&self.shared.outbox).is_empty() || never_there && last_tries >= LAST_TRIES {
+                if self.shared.is_complete() || never_there && last_tries >= LAST_TRIES {
                     return;
                 }
                 if last_tries == 1 {
@@ -133,147 +161,210 @@ impl Link {
             }
             let delay = self.backoff.next_delay();
             // A request to finish ends the delay early.
-            let _ = timeout(delay, self.finish.changed()).await;
+            let asked = || !is_finishing && self.shared.finish_by().is_some();
+            reactor.wait_until(delay, asked).await;
         }
     }
 
     /// Runs one stream from the attempt to connect to its end: `Ok` after Goodbye.
-    async fn converse(&mut self) -> Result<(), StreamError> {
-        let (sender, receiver) = mpsc::channel(OUTGOING_MAX);
-        let clock = self.clock.clone();
+    async fn converse(&mut self, reactor: &Reactor) -> Result<(), StreamError> {
+        let begin = Instant::now();
+        let token = self.token.read()?;
+        let connected = reactor.timeout(WELCOME_TIMEOUT, self.target.connect(reactor)).await;
+        let socket = connected.ok_or(StreamError::Silent)?.map_err(CallError::Connect)?;
+        let _watched = reactor.watch(socket.clone());
+        let left = WELCOME_TIMEOUT.saturating_sub(begin.elapsed());
+        let ended = self.exchange(reactor, &socket, token.as_ref(), left).await;
+        self.shared.connected.store(false, Ordering::Relaxed);
+        ended.map_err(|error| if socket.is_stolen() { StreamError::Stolen } else { error })
+    }
+
+    /// Opens the stream within `limit` and exchanges messages until its end.
+    async fn exchange(
+        &mut self,
+        reactor: &Reactor,
+        socket: &Rc<Socket>,
+        token: Option<&Token>,
+        limit: Duration,
+    ) -> Result<(), StreamError> {
         let mut codec = FlushDeltaCodec::default();
-        let outgoing =
-            ReceiverStream::new(receiver).map(move |message| stamp(message, &*clock, &mut codec));
-        let _ = sender.try_send(message(agent_message::Kind::Hello(self.hello())));
-        let mut client = IngestClient::new(self.endpoint.connect_lazy())
-            .max_decoding_message_size(MESSAGE_BYTES_MAX)
-            .max_encoding_message_size(MESSAGE_BYTES_MAX);
+        let hello = message(agent_message::Kind::Hello(self.hello()));
+        let hello = stamp(hello, &*self.clock, &mut codec);
         let opening = async {
-            let mut incoming = client.attach(outgoing).await?.into_inner();
-            let first = incoming.message().await?.ok_or(StreamError::Ended)?;
-            Ok::<_, StreamError>((incoming, first))
+            let mut call = Call::open(socket.clone(), &self.target, token, &hello).await?;
+            let first = poll_fn(|context| call.poll_message(context)).await?;
+            Ok::<_, StreamError>((call, first.ok_or(StreamError::Ended)?))
         };
-        let opened = timeout(WELCOME_TIMEOUT, opening).await;
-        let (incoming, first) = opened.map_err(|_| StreamError::Silent)??;
+        let (call, first) = reactor.timeout(limit, opening).await.ok_or(StreamError::Silent)??;
 
         let Shared { outbox, dump_reply, .. } = &*self.shared;
         let refs = OutboxRefs { outbox, tables: &self.tables };
         let control = ControlStream::new(&self.control, dump_reply);
         let session = Session::open(refs, &mut self.offsets, control, first, self.clock.now())?;
-        self.backoff.reset();
         if std::mem::take(&mut self.away) {
-            tracing::info!(url = self.url, "collector connected again");
+            let url = self.url.clone();
+            log::emit(move || tracing::info!(url, "collector connected again"));
         }
         self.shared.connects.fetch_add(1, Ordering::Relaxed);
         self.shared.connected.store(true, Ordering::Relaxed);
-        let stream = Stream { incoming, sender, session, shared: &self.shared };
-        let ended = stream.talk(&*self.clock, &self.finish).await;
-        self.shared.connected.store(false, Ordering::Relaxed);
+        let shared = &self.shared;
+        let socket = socket.clone();
+        let stream = Stream { call, socket, codec, session, shared, reactor };
+        let opened = Instant::now();
+        let ended = stream.talk(&*self.clock).await;
+        self.backoff.note_stream(opened.elapsed());
         ended
     }
 }
 
 impl Link {
     /// Returns the first message of a stream, with the present mode and interval.
-    fn hello(&self) -> v1::Hello {
+    pub(super) fn hello(&self) -> v1::Hello {
         let (wanted, _) = self.control.desired();
         v1::Hello {
             sampler_mode: bounded_name(&self.control.mode().to_string()).into_owned(),
             interval_ns: wanted.settings.interval_ns,
+            answered_seq: lock(&self.shared.outbox).answered_seq(),
             ..self.hello.clone()
         }
     }
 }
 
-/// An open stream.
-struct Stream<'a> {
-    incoming: Streaming<v1::CollectorMessage>,
-    sender: mpsc::Sender<v1::AgentMessage>,
-    session: Session<'a>,
-    shared: &'a Shared,
+/// The line about a missing collector for a program whose log nobody sees.
+struct Notice {
+    due: Instant,
+    url: String,
 }
 
-/// An event that a stream waits for.
-enum Event<'a> {
-    Answer(Result<Option<v1::CollectorMessage>, Status>),
-    /// The socket accepts another message.
-    SendPermit(mpsc::Permit<'a, v1::AgentMessage>),
-    /// A batch or a thread dump is ready, or the agent finishes.
-    Woken,
-    /// Nothing happened within the poll interval.
-    Timeout,
-}
+impl Notice {
+    fn new(url: &str) -> Notice {
+        Notice { due: Instant::now() + NOTICE_AFTER, url: url.to_owned() }
+    }
 
-impl Stream<'_> {
-    async fn talk(
-        mut self,
-        clock: &dyn AgentClock,
-        finish: &watch::Receiver<Option<Instant>>,
-    ) -> Result<(), StreamError> {
-        loop {
-            let over = finish.borrow().is_some() && lock(&self.shared.outbox).is_empty();
-            let sender = (over || self.session.has_next()).then_some(&self.sender);
-            let event = next_event(&mut self.incoming, sender, &self.shared.wake);
-            match timeout(self.session.poll_interval(), event).await.unwrap_or(Event::Timeout) {
-                Event::Answer(answer) => {
-                    let answer = answer?.ok_or(StreamError::Ended)?;
-                    self.session.receive(answer, clock.now())?;
-                }
-                Event::SendPermit(permit) => match self.session.next_message(clock.now()) {
-                    Some(next) => permit.send(next),
-                    None if over => {
-                        permit.send(message(agent_message::Kind::Goodbye(v1::Goodbye {})));
-                        break;
-                    }
-                    None => {}
-                },
-                Event::Woken => {}
-                Event::Timeout => self.session.poll_timeout(),
-            }
+    /// Whether the line was written, or is not needed.
+    fn is_settled(&self, reactor: &Reactor, shared: &Shared) -> bool {
+        if shared.connects.load(Ordering::Relaxed) > 0 {
+            return true;
         }
-        drop(self.sender);
-        let incoming = &mut self.incoming;
-        let read = async move { while let Ok(Some(_)) = incoming.message().await {} };
-        let _ = timeout(GOODBYE_TIMEOUT, read).await;
-        Ok(())
+        if Instant::now() < self.due {
+            reactor.poll_by(self.due);
+            return false;
+        }
+        let url = &self.url;
+        let reason = lock(&shared.last_error).clone();
+        let reason = if reason.is_empty() { "no answer yet".to_owned() } else { reason };
+        log::emit_without_subscriber(format!(
+            "emberline: no collector at {url} ({reason}); samples wait in memory, and the agent \
+             keeps trying. EMBERLINE_LOG=off silences this.\n"
+        ));
+        true
     }
 }
 
-/// Waits for the first event. Answers go before new messages, because they make room in the outbox.
-async fn next_event<'a>(
-    incoming: &mut Streaming<v1::CollectorMessage>,
-    sender: Option<&'a mpsc::Sender<v1::AgentMessage>>,
-    wake: &Notify,
-) -> Event<'a> {
-    // If the receiver is gone the stream has broken, and `incoming` has the error.
-    let room = async {
-        match sender {
-            Some(sender) => match sender.reserve().await {
-                Ok(permit) => permit,
-                Err(_) => pending().await,
-            },
-            None => pending().await,
+/// An open stream.
+struct Stream<'a> {
+    call: Call,
+    socket: Rc<Socket>,
+    codec: FlushDeltaCodec,
+    session: Session<'a>,
+    shared: &'a Shared,
+    reactor: &'a Reactor,
+}
+
+/// An event that a stream waits for.
+enum Event {
+    Answer(Option<v1::CollectorMessage>),
+    /// There is something to send, and room for it.
+    Room,
+    /// The collector was silent for [`KEEPALIVE_INTERVAL`].
+    Silence,
+}
+
+impl Stream<'_> {
+    async fn talk(mut self, clock: &dyn AgentClock) -> Result<(), StreamError> {
+        let mut pings = self.call.pings();
+        let mut is_pinged = false;
+        loop {
+            let limit = self.session.poll_interval();
+            let quiet_since = self.socket.last_received();
+            let pinged_for = if is_pinged { 2 } else { 1 };
+            let silent_at = quiet_since + KEEPALIVE_INTERVAL * pinged_for;
+            let reactor = self.reactor;
+            let next = poll_fn(|context| self.poll_event(context, silent_at));
+            match reactor.timeout(limit, next).await {
+                Some(event) => match event? {
+                    Event::Answer(answer) => {
+                        is_pinged = false;
+                        self.session.receive(answer.ok_or(StreamError::Ended)?, clock.now())?;
+                    }
+                    Event::Room => {
+                        if self.send_next(clock)? {
+                            break;
+                        }
+                    }
+                    Event::Silence if is_pinged => return Err(StreamError::Silent),
+                    Event::Silence => {
+                        is_pinged = true;
+                        if let Some(pings) = &mut pings {
+                            self.call.ping(pings)?;
+                        }
+                    }
+                },
+                None => self.session.poll_timeout(),
+            }
+            if self.socket.last_received() > quiet_since {
+                is_pinged = false;
+            }
         }
-    };
-    let mut answer = pin!(incoming.message());
-    let mut room = pin!(room);
-    let mut woken = pin!(wake.notified());
-    poll_fn(|cx| {
-        if let Poll::Ready(answer) = answer.as_mut().poll(cx) {
-            return Poll::Ready(Event::Answer(answer));
+        let Stream { mut call, reactor, .. } = self;
+        let ending = async {
+            call.close().await?;
+            while poll_fn(|context| call.poll_message(context)).await?.is_some() {}
+            Ok::<_, CallError>(())
+        };
+        // Everything is acknowledged, so it does not matter how the stream ends.
+        let _ = reactor.timeout(GOODBYE_TIMEOUT, ending).await;
+        Ok(())
+    }
+
+    /// Sends the next message. Returns whether that was Goodbye.
+    fn send_next(&mut self, clock: &dyn AgentClock) -> Result<bool, StreamError> {
+        let is_over = self.shared.is_over();
+        let goodbye = || message(agent_message::Kind::Goodbye(v1::Goodbye {}));
+        let next = self.session.next_message(clock.now());
+        let is_goodbye = next.is_none() && is_over;
+        if let Some(next) = next.or_else(|| is_over.then(goodbye)) {
+            self.call.send(&stamp(next, clock, &mut self.codec))?;
         }
-        if let Poll::Ready(permit) = room.as_mut().poll(cx) {
-            return Poll::Ready(Event::SendPermit(permit));
+        Ok(is_goodbye)
+    }
+
+    /// Waits for the first event. Answers go before new messages, because they make room in the outbox.
+    fn poll_event(
+        &mut self,
+        context: &mut Context<'_>,
+        silent_at: Instant,
+    ) -> Poll<Result<Event, StreamError>> {
+        let has_room = self.call.poll_room(context)?.is_ready();
+        if let Poll::Ready(answer) = self.call.poll_message(context) {
+            return Poll::Ready(Ok(Event::Answer(answer?)));
         }
-        woken.as_mut().poll(cx).map(|()| Event::Woken)
-    })
-    .await
+        if has_room && (self.shared.is_over() || self.session.has_next()) {
+            return Poll::Ready(Ok(Event::Room));
+        }
+        if Instant::now() >= silent_at {
+            return Poll::Ready(Ok(Event::Silence));
+        }
+        self.reactor.poll_by(silent_at);
+        self.reactor.set_answer_due(!has_room || lock(&self.shared.outbox).has_in_flight());
+        Poll::Pending
+    }
 }
 
 /// Sets the sending time as late as possible: time in the queue would otherwise count as time on the
 /// network, and blur the clock's offset. Then encodes a flush as a delta, because now the order of
 /// messages is final.
-fn stamp(
+pub(super) fn stamp(
     mut message: v1::AgentMessage,
     clock: &dyn AgentClock,
     codec: &mut FlushDeltaCodec,
@@ -288,22 +379,6 @@ fn stamp(
         _ => {}
     }
     message
-}
-
-/// Formats an error with its causes, except those that repeat it. Of a status only the message, because
-/// its text contains the causes too, in another form.
-fn describe(error: &StreamError) -> String {
-    let (text, cause) = match error {
-        StreamError::Status(status) => (status.message().to_owned(), status.source()),
-        other => (other.to_string(), other.source()),
-    };
-    let causes = std::iter::successors(cause, |cause| (*cause).source()).map(ToString::to_string);
-    causes.fold(
-        text,
-        |text, cause| {
-            if text.contains(&cause) { text } else { format!("{text}: {cause}") }
-        },
-    )
 }
 
 #[cfg(test)]

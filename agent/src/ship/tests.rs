@@ -3,6 +3,8 @@
 
 use std::io::Read;
 use std::net::TcpListener;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use profiler_core::{Delta, NodeId, Settings, State, StateSet, Ticks, TimeRange, Weight};
 
@@ -20,12 +22,13 @@ impl AgentClock for StoppedClock {
     }
 }
 
-fn start(url: &str, labels: usize) -> Result<Shipper, ShipError> {
+fn start(url: &str, labels: usize) -> Result<Started, ShipError> {
     let options = ShipOptions {
         url: url.to_owned(),
+        token: TokenSource::None,
         worker: "worker-1".to_owned(),
         labels: vec![("zone".to_owned(), "a".to_owned()); labels],
-        epoch: 7,
+        key: SessionKey::new([7; 16]),
         host: "host".to_owned(),
         pid: 1,
         control: Arc::new(Control::new(Settings {
@@ -35,8 +38,27 @@ fn start(url: &str, labels: usize) -> Result<Shipper, ShipError> {
         })),
         started_at: Timestamp::from_unix_ns(5),
         limits: Limits::default(),
+        notice: false,
     };
-    Shipper::start(options, Arc::new(Mutex::new(Tables::new())), Arc::new(StoppedClock))
+    let tables = Arc::new(Mutex::new(Tables::new()));
+    let Parts { shipper, queue, thread } = prepare(options, tables, Arc::new(StoppedClock))?;
+    let thread = thread::spawn(move || thread.run());
+    Ok(Started { shipper, queue, thread })
+}
+
+struct Started {
+    shipper: Shipper,
+    queue: BatchQueue,
+    thread: JoinHandle<()>,
+}
+
+impl Started {
+    fn finish(self, limit: Duration) -> ShipReport {
+        self.shipper.request_finish(Instant::now() + limit);
+        drop(self.queue);
+        self.thread.join().unwrap();
+        self.shipper.report()
+    }
 }
 
 fn cycle() -> Batch {
@@ -49,12 +71,7 @@ fn cycle() -> Batch {
 }
 
 fn check_url(url: &str, expected: Option<&str>) {
-    let refused = match parse_url(url) {
-        Ok(_) => None,
-        Err(ShipError::Url { reason, .. }) => Some(reason),
-        Err(other) => panic!("{other}"),
-    };
-    assert_eq!(refused.as_deref(), expected, "{url}");
+    assert_eq!(Target::parse(url).err().as_deref(), expected, "{url}");
 }
 
 #[test]
@@ -62,19 +79,21 @@ fn urls_that_the_agent_cannot_use_are_rejected() {
     check_url("http://127.0.0.1:4747", None);
     check_url("http://collector.example/prefix", None);
     check_url("http://[::1]:4747", None);
-    check_url("https://127.0.0.1:4747", Some("this agent does not support TLS"));
-    check_url("127.0.0.1:4747", Some("it does not start with http://"));
+    check_url("unix:///tmp/socket", None);
+    let built_without = "this agent was built without its feature `tls`";
+    check_url("https://127.0.0.1:4747", (!cfg!(feature = "tls")).then_some(built_without));
+    let scheme = "it does not start with http://, https:// or unix:/";
+    check_url("127.0.0.1:4747", Some(scheme));
     check_url("http://a b", Some("invalid uri character"));
-    check_url("collector:4747", Some("it does not start with http://"));
-    check_url("unix:///tmp/socket", Some("invalid format"));
-    check_url("ftp://collector:4747", Some("it does not start with http://"));
+    check_url("collector:4747", Some(scheme));
+    check_url("ftp://collector:4747", Some(scheme));
     check_url("http://me:secret@collector:4747", Some("it contains credentials"));
     check_url("", Some("empty string"));
 }
 
 #[test]
 fn too_many_labels_are_rejected() {
-    let text = start(NOBODY, LABELS_MAX + 1).unwrap_err().to_string();
+    let text = start(NOBODY, LABELS_MAX + 1).err().unwrap().to_string();
     assert_eq!(text, "65 labels for one worker; at most 64 are allowed");
 }
 
@@ -89,41 +108,59 @@ fn check_unacked(report: ShipReport) {
         ..OutboxAccount::default()
     };
     assert_eq!(report.account, expected);
-    assert_eq!((report.epoch, report.connected, report.connects), (7, false, 0));
-    assert_ne!(report.thread_id, 0);
+    let epoch = SessionKey::new([7; 16]).epoch().0;
+    assert_eq!((report.epoch, report.connected, report.connects), (epoch, false, 0));
 }
 
 #[test]
 fn finishing_without_a_collector_counts_unacked_weight() {
-    let shipper = start(NOBODY, 1).unwrap();
-    shipper.push(cycle());
-    check_unacked(shipper.finish(Duration::from_millis(200)));
+    let started = start(NOBODY, 1).unwrap();
+    started.queue.push(cycle());
+    check_unacked(started.finish(Duration::from_millis(200)));
 }
 
 /// Were the thread to wait for its deadline, this test would take an hour.
 #[test]
 fn finishing_with_an_empty_outbox_takes_one_attempt() {
-    let shipper = start(NOBODY, 1).unwrap();
-    let shared = Arc::downgrade(&shipper.shared);
-    assert_eq!(shipper.finish(FINISH_MAX).account, OutboxAccount::default());
+    let started = start(NOBODY, 1).unwrap();
+    let shared = Arc::downgrade(&started.shipper.shared);
+    let report = started.finish(Duration::from_secs(3_600));
+    assert_eq!(report.account, OutboxAccount::default());
     assert_eq!(shared.strong_count(), 0, "the thread is gone, with all that it held");
 }
 
 #[test]
 fn a_silent_peer_does_not_delay_the_end() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let shipper = start(&format!("http://{}", listener.local_addr().unwrap()), 1).unwrap();
+    let started = start(&format!("http://{}", listener.local_addr().unwrap()), 1).unwrap();
     // The first bytes are there, so the attempt is under way.
     let (mut peer, _) = listener.accept().unwrap();
     peer.read_exact(&mut [0; 24]).unwrap();
-    shipper.push(cycle());
-    shipper.request_finish(Instant::now());
-    assert_eq!(shipper.ended.recv(), Err(mpsc::RecvError));
-    check_unacked(shipper.report());
+    started.queue.push(cycle());
+    check_unacked(started.finish(Duration::ZERO));
 }
 
+/// The symbolizer may still be naming when the agent ends.
 #[test]
-fn dropping_a_shipper_ends_its_thread() {
-    let Shipper { ended, .. } = start(NOBODY, 0).unwrap();
-    assert_eq!(ended.recv(), Err(mpsc::RecvError));
+fn the_end_does_not_wait_for_batches_that_are_late() {
+    let started = start(NOBODY, 1).unwrap();
+    started.shipper.request_finish(Instant::now() + Duration::from_millis(50));
+    started.thread.join().unwrap();
+    assert!(!started.shipper.shared.is_complete());
+}
+
+/// A peer that is no collector is named, and asked again.
+#[test]
+fn a_peer_that_is_no_collector_is_an_error_with_a_reason() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let started = start(&format!("http://{}", listener.local_addr().unwrap()), 1).unwrap();
+    for _ in 0..2 {
+        let (mut peer, _) = listener.accept().unwrap();
+        peer.read_exact(&mut [0; 24]).unwrap();
+        std::io::Write::write_all(&mut peer, b"HTTP/1.1 404 Not Found\r\n\r\n").unwrap();
+    }
+    let error = lock(&started.shipper.shared.last_error).clone();
+    assert!(error.starts_with("connection lost: "), "{error}");
+    drop(listener);
+    assert_eq!(started.finish(Duration::from_secs(60)).connects, 0);
 }

@@ -13,6 +13,13 @@ pub(crate) mod clock {
     }
 }
 
+pub(crate) mod descriptors {
+    /// Always: nothing here has a table of its own.
+    pub(crate) fn are_shared() -> bool {
+        true
+    }
+}
+
 pub(crate) mod fork {
     /// Does nothing: without a sampler a forked child has nothing to reset.
     pub(crate) fn call_in_forked_children(_handler: extern "C" fn()) {}
@@ -35,7 +42,17 @@ pub(crate) mod process {
         std::thread::current().name().unwrap_or_default().to_owned()
     }
 
+    /// Returns 0: only a sampler needs the time of threads.
+    pub(crate) fn own_cpu_ns() -> u64 {
+        0
+    }
+
     pub(crate) fn host_name() -> Option<String> {
+        None
+    }
+
+    /// Returns nothing: only a sampler needs the time of threads.
+    pub(crate) fn thread_cpu_ns(_thread_id: u32) -> Option<u64> {
         None
     }
 }

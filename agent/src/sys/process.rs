@@ -1,14 +1,21 @@
 //! What the kernel knows about this process's threads, read without disturbing them.
 
+use std::ffi::CStr;
 use std::fs::{self, File};
-use std::io::{self, IoSliceMut};
-use std::os::unix::fs::FileExt;
+use std::io::IoSliceMut;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use nix::sys::signal::Signal;
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Pid;
+
+use super::descriptors;
+use super::file::{self, CheckedFile};
+
+/// Most bytes of a thread's name, with the 0 at its end.
+const NAME_BYTES: usize = 16;
 
 /// The id of a thread's CPU clock.
 pub(crate) fn cpu_clock_of(thread_id: u32) -> libc::clockid_t {
@@ -22,16 +29,10 @@ pub(crate) fn thread_cpu_ns(thread_id: u32) -> Option<u64> {
     Some(u64::try_from(time.tv_sec()).ok()? * 1_000_000_000 + u64::try_from(time.tv_nsec()).ok()?)
 }
 
-/// Reads the processor's time-stamp counter, which ticks at a constant rate of its own.
-pub(crate) fn time_stamp() -> u64 {
-    // SAFETY: reading the counter changes nothing.
-    unsafe { std::arch::x86_64::_rdtsc() }
-}
-
-/// The ids of all threads of this process.
-pub(crate) fn thread_ids() -> io::Result<Vec<u32>> {
-    let entries = fs::read_dir("/proc/self/task")?;
-    Ok(entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect())
+/// CPU time of the calling thread, in nanoseconds; 0 if the system refuses to tell.
+pub(crate) fn own_cpu_ns() -> u64 {
+    // For the kernel, 0 is the calling thread.
+    thread_cpu_ns(0).unwrap_or(0)
 }
 
 /// Returns the kernel's id of the calling thread.
@@ -42,8 +43,12 @@ pub(crate) fn thread_id() -> u32 {
 /// Returns the kernel's name of the calling thread, which threads that no Rust code started have
 /// too.
 pub(crate) fn own_thread_name() -> String {
-    let name = fs::read_to_string("/proc/thread-self/comm").unwrap_or_default();
-    name.trim_end().to_owned()
+    let mut name = [0u8; NAME_BYTES];
+    // Not from `/proc`, because this may be a thread of the program, whose descriptors are not ours.
+    // SAFETY: the kernel writes a string of at most `NAME_BYTES` with a 0 at its end.
+    let result = unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) };
+    let name = CStr::from_bytes_until_nul(&name).ok().filter(|_| result == 0);
+    name.unwrap_or_default().to_string_lossy().into_owned()
 }
 
 pub(crate) fn host_name() -> Option<String> {
@@ -52,16 +57,19 @@ pub(crate) fn host_name() -> Option<String> {
 
 /// The name of a thread, at most 15 bytes; empty if it is gone.
 pub(crate) fn thread_name(thread_id: u32) -> String {
-    let name = fs::read(format!("/proc/self/task/{thread_id}/comm")).unwrap_or_default();
-    String::from_utf8_lossy(&name).trim_end().to_owned()
+    let path = format!("/proc/self/task/{thread_id}/comm");
+    let mut name = [0; NAME_BYTES];
+    let opened = File::open(path).ok().and_then(CheckedFile::new);
+    let length = opened.map_or(0, |file| file.unchecked().read_at(&mut name, 0).unwrap_or(0));
+    String::from_utf8_lossy(&name[..length]).trim_end().to_owned()
 }
 
-/// Whether a thread blocks `signal`; `None` if its status cannot be read.
-pub(crate) fn blocks(thread_id: u32, signal: Signal) -> Option<bool> {
-    let status = fs::read_to_string(format!("/proc/self/task/{thread_id}/status")).ok()?;
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigBlk:"))?;
-    let mask = u64::from_str_radix(mask.trim(), 16).ok()?;
-    Some(mask & 1 << (signal as i32 - 1) != 0)
+/// Whether `signal` was sent to a thread and waits there; `None` if its status cannot be read.
+pub(crate) fn has_pending(thread_id: u32, signal: Signal) -> Option<bool> {
+    let status = file::read_text(&format!("/proc/self/task/{thread_id}/status")).ok()?;
+    let set = status.lines().find_map(|line| line.strip_prefix("SigPnd:"))?;
+    let set = u64::from_str_radix(set.trim(), 16).ok()?;
+    Some(set & 1 << (signal as i32 - 1) != 0)
 }
 
 /// The kind of file behind a descriptor.
@@ -74,20 +82,27 @@ pub(crate) enum DescriptorKind {
     Other,
 }
 
-/// The kind of `descriptor`; `None` if it is closed.
+/// The kind of the program's `descriptor`; `None` if it is closed.
 pub(crate) fn descriptor_kind(descriptor: i32) -> Option<DescriptorKind> {
-    // SAFETY: every byte pattern of zeros is a valid `stat`.
-    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
-    // SAFETY: `stat` is valid for writing; `fstat` accepts any descriptor number.
-    let result = unsafe { libc::fstat(descriptor, &raw mut stat) };
-    if result != 0 {
-        return None;
-    }
-    Some(match stat.st_mode & libc::S_IFMT {
+    let mode = if descriptors::are_shared() {
+        mode_in_own_table(descriptor)?
+    } else {
+        // The number means something else on this thread.
+        fs::metadata(format!("/proc/self/fd/{descriptor}")).ok()?.mode()
+    };
+    Some(match mode & libc::S_IFMT {
         libc::S_IFSOCK => DescriptorKind::Socket,
         libc::S_IFREG | libc::S_IFBLK | libc::S_IFDIR => DescriptorKind::File,
         _ => DescriptorKind::Other,
     })
+}
+
+fn mode_in_own_table(descriptor: i32) -> Option<libc::mode_t> {
+    // SAFETY: every byte pattern of zeros is a valid `stat`.
+    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: `stat` is valid for writing; `fstat` accepts any descriptor number.
+    let result = unsafe { libc::fstat(descriptor, &raw mut stat) };
+    (result == 0).then_some(stat.st_mode)
 }
 
 /// How to copy memory of this process that may be unmapped at any time.
@@ -113,8 +128,10 @@ pub(crate) fn set_memory_access(access: MemoryAccess) {
 pub(crate) fn read_memory(address: u64, buffer: &mut [u8]) -> usize {
     let pid = MEMORY_PID.load(Ordering::Relaxed);
     if pid == 0 {
-        let memory = File::open("/proc/self/mem");
-        return memory.and_then(|memory| memory.read_at(buffer, address)).unwrap_or(0);
+        let memory = File::open("/proc/self/mem").ok().and_then(CheckedFile::new);
+        return memory
+            .and_then(|memory| memory.unchecked().read_at(buffer, address).ok())
+            .unwrap_or(0);
     }
     let Ok(base) = usize::try_from(address) else {
         return 0;
@@ -150,7 +167,6 @@ mod tests {
     fn a_missing_thread_has_no_cpu_clock() {
         let own = nix::unistd::gettid().as_raw().unsigned_abs();
         assert!(thread_cpu_ns(own).is_some());
-        assert!(thread_ids().unwrap().contains(&own));
         assert_eq!(thread_cpu_ns(4_194_303), None);
     }
 }

@@ -1,19 +1,14 @@
 //! The signal masks of the agent's threads.
 
-use nix::sys::signal::{SigSet, SigmaskHow, Signal};
+use nix::sys::signal::{SigSet, SigmaskHow};
 
-/// Blocks signals on this thread, and so on threads that it starts, until it is dropped: signals to
-/// the process must be handled on a thread of the program. The sampler's own signals stay open, or
-/// it could not sample the agent's threads.
+/// Blocks all signals on this thread, and so on threads that it starts, until it is dropped: signals
+/// to the process must be handled on a thread of the program, whose descriptors its handlers know.
 pub(crate) struct BlockedSignals(Option<SigSet>);
 
 impl BlockedSignals {
     pub(crate) fn new() -> Self {
-        let mut signals = SigSet::all();
-        for own in [Signal::SIGURG, Signal::SIGWINCH] {
-            signals.remove(own);
-        }
-        BlockedSignals(signals.thread_swap_mask(SigmaskHow::SIG_BLOCK).ok())
+        BlockedSignals(SigSet::all().thread_swap_mask(SigmaskHow::SIG_BLOCK).ok())
     }
 }
 

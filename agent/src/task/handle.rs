@@ -58,6 +58,23 @@ impl TaskHandle {
         TaskScope { _scope: if wanted::by_anyone() { Scope::enter(self.0) } else { Scope::none() } }
     }
 
+    /// Runs `work` for the task, as between [`TaskHandle::enter`] and the end of its scope. Returns
+    /// the result.
+    ///
+    /// ```
+    /// let _task = emberline_agent::task("render").start();
+    /// let task = emberline_agent::current_task();
+    /// let sum = std::thread::scope(|threads| {
+    ///     let part = threads.spawn(|| task.run(|| 1 + 1));
+    ///     part.join().unwrap_or(0)
+    /// });
+    /// # assert_eq!(sum, 2);
+    /// ```
+    pub fn run<T>(&self, work: impl FnOnce() -> T) -> T {
+        let _scope = self.enter();
+        work()
+    }
+
     /// Sets the size of the task's result while the task runs; the last call wins. Inside a future that
     /// is a task, [`current_task`] returns the handle.
     ///

@@ -155,6 +155,7 @@ impl Thread {
         // Only an agent ever drops the cells of threads that have ended.
         if !link.registered && WantedBy::now().agent() {
             link.registered = true;
+            link.cell.begin_early();
             registry::register(&link.cell);
         }
         link
@@ -323,7 +324,6 @@ impl Thread {
 impl Drop for Thread {
     fn drop(&mut self) {
         let link = self.link.borrow();
-        link.cell.set_context(TaskContext::default());
-        link.cell.set_gone();
+        link.cell.finish();
     }
 }

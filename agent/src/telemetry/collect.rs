@@ -52,10 +52,15 @@ impl TelemetryCollector {
         }
     }
 
-    /// Drains the rings of all threads.
-    pub(crate) fn drain(&mut self) {
-        let lost = drain(|event| self.add(event));
+    /// Drains the rings of all threads, and returns the number of their events.
+    pub(crate) fn drain(&mut self) -> usize {
+        let mut events = 0;
+        let lost = drain(|event| {
+            events += 1;
+            self.add(event);
+        });
         self.lost += lost;
+        events
     }
 
     /// Samples resources if a sample is due.

@@ -42,7 +42,9 @@ fn scopes_may_end_in_any_order() {
     let nobody = current_task();
     let red = task("red").start();
     let here = red.handle();
-    let (first, blue, second) = (here.enter(), task("blue").start(), here.enter());
+    let first = here.enter();
+    let blue = task("blue").start();
+    let second = here.enter();
     drop(first);
     drop(red);
     work_of_red(SLICE); // `second` was entered last.
@@ -89,7 +91,8 @@ fn a_parent_can_be_set() {
 fn without_an_agent_futures_and_handles_do_nothing() {
     let _turn = lock(&TURN);
     let mut before = pin!(task("before").future(pause()));
-    let (nobody, guard) = (current_task(), task("guard").start());
+    let nobody = current_task();
+    let guard = task("guard").start();
     let here = guard.handle();
     assert!(poll(before.as_mut()).is_pending());
     let agent = AgentBuilder::default().start_local().unwrap();

@@ -73,7 +73,8 @@ fn instrumented_functions_are_tasks() {
 fn spans_may_overlap() {
     let (agent, _turn) = start();
     let _layer = with(TaskLayer::new());
-    let (outer, inner) = (info_span!("outer"), info_span!("inner"));
+    let outer = info_span!("outer");
+    let inner = info_span!("inner");
     let entered = outer.clone().entered();
     let inside = inner.clone().entered();
     let again = outer.clone().entered();

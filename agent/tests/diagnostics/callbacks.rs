@@ -30,7 +30,8 @@ impl Callback for RecordingCallback {
     }
 
     fn posttask(&self, task: &TaskRecord, state: &State) {
-        let (outcome, finished) = (task.outcome.name(), state.counts().finished);
+        let outcome = task.outcome.name();
+        let finished = state.counts().finished;
         self.0.push(format!("posttask {} {outcome} {finished}", task.key));
     }
 
@@ -42,7 +43,11 @@ impl Callback for RecordingCallback {
 /// The same with closures.
 fn told_by_closures(heard: &Heard) -> Callbacks {
     let told = || RecordingCallback(heard.clone());
-    let (start, start_state, pretask, posttask, finish) = (told(), told(), told(), told(), told());
+    let start = told();
+    let start_state = told();
+    let pretask = told();
+    let posttask = told();
+    let finish = told();
     Callbacks::new()
         .start(move |run| start.start(run))
         .start_state(move |run, state| start_state.start_state(run, state))
@@ -116,7 +121,8 @@ fn callbacks_are_called_in_order_until_unregistered() {
 fn only_callbacks_that_saw_a_start_see_the_end() {
     let _turn = turn();
     let heard = Heard::default();
-    let (early, late) = (RecordingCallback(heard.clone()), RecordingCallback(heard.clone()));
+    let early = RecordingCallback(heard.clone());
+    let late = RecordingCallback(heard.clone());
     let before = task("load").key("before").start();
     let early = diagnostics::scope(early);
     drop(before);
@@ -148,7 +154,8 @@ fn a_panicking_callback_harms_nothing_else() {
     let _turn = turn();
     let calls = Arc::new(AtomicUsize::new(0));
     let count = move |calls: &Arc<AtomicUsize>| calls.fetch_add(1, Ordering::Relaxed);
-    let (calls_of_text, calls_of_bomb) = (calls.clone(), calls.clone());
+    let calls_of_text = calls.clone();
+    let calls_of_bomb = calls.clone();
     let heard = Heard::default();
     let _scopes = (
         diagnostics::scope(Callbacks::new().pretask(move |_, _| {
@@ -178,7 +185,8 @@ fn a_panicking_callback_harms_nothing_else() {
 fn a_callback_may_start_tasks_and_unregister_itself() {
     let _turn = turn();
     let registration: Arc<OnceLock<Registration>> = Arc::default();
-    let (own, heard) = (registration.clone(), Heard::default());
+    let own = registration.clone();
+    let heard = Heard::default();
     let heard_inside = heard.clone();
     let callback = Callbacks::new().pretask(move |task_of_program, _| {
         heard_inside.push(&*task_of_program.name);
@@ -253,7 +261,9 @@ fn one_set_of_guards_serves_the_agent_and_callbacks() {
     let recording = agent.finish();
     let names = |name: &&str| recording.tasks.iter().filter(|task| *task.name == **name).count();
     assert_eq!(["before the agent", "both", "agent"].map(|name| names(&name)), [0, 2, 1]);
-    let (kept, _) = (agent_only, catch_unwind(AssertUnwindSafe(|| drop(scope))));
+    let dropped = catch_unwind(AssertUnwindSafe(|| drop(scope)));
+    assert!(dropped.is_ok());
+    let kept = agent_only;
     let kept: Vec<_> = kept.iter().filter(|task| *task.name == *"both").collect();
     let recorded: Vec<_> = recording.tasks.iter().filter(|task| *task.name == *"both").collect();
     assert_eq!(kept.len(), 2);

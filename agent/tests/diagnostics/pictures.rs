@@ -44,7 +44,8 @@ fn svg_of(page: &str) -> &str {
 #[test]
 fn defect_5_local_plots_have_one_colour_for_each_name() {
     let _turn = turn();
-    let (profiler, caches) = (Profiler::new(), CacheProfiler::new());
+    let profiler = Profiler::new();
+    let caches = CacheProfiler::new();
     let scopes = (diagnostics::scope(profiler.clone()), diagnostics::scope(caches.clone()));
     let cache = diagnostics::cache("blocks");
     let mut held = Vec::new();
@@ -93,7 +94,8 @@ const ATTACKS: [&str; 8] = [
 #[test]
 fn hostile_names_are_escaped() {
     let _turn = turn();
-    let (profiler, caches) = (Profiler::new(), CacheProfiler::by(ATTACKS[0], |_| f64::NAN));
+    let profiler = Profiler::new();
+    let caches = CacheProfiler::by(ATTACKS[0], |_| f64::NAN);
     let scopes = (diagnostics::scope(profiler.clone()), diagnostics::scope(caches.clone()));
     for name in ATTACKS {
         let work = move || {
@@ -106,7 +108,8 @@ fn hostile_names_are_escaped() {
         thread.spawn(work).unwrap().join().unwrap();
     }
     drop(scopes);
-    let (page, svg) = (file(&[&profiler, &caches], "a.html"), file(&[&profiler, &caches], "a.svg"));
+    let page = file(&[&profiler, &caches], "a.html");
+    let svg = file(&[&profiler, &caches], "a.svg");
     for text in [svg_of(&page), &svg] {
         check_nesting(text);
         for attack in
@@ -155,7 +158,8 @@ fn a_hundred_thousand_tasks_fit_a_small_page() {
 #[test]
 fn empty_results_make_a_picture() {
     let _turn = turn();
-    let (profiler, resources) = (Profiler::new(), ResourceProfiler::new());
+    let profiler = Profiler::new();
+    let resources = ResourceProfiler::new();
     let nothing: [&[&dyn Plot]; 2] = [&[], &[&profiler, &resources, &CacheProfiler::new()]];
     for profilers in nothing {
         check_nesting(&file(profilers, "empty.svg"));

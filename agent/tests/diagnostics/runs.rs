@@ -11,7 +11,8 @@ use crate::{Heard, lock, turn};
 
 /// A callback for runs only.
 fn told(heard: &Heard) -> Callbacks {
-    let (start, finish) = (heard.clone(), heard.clone());
+    let start = heard.clone();
+    let finish = heard.clone();
     Callbacks::new()
         .start(move |run| start.push(format!("start {}", run.name())))
         .finish(move |run, _, failed| finish.push(format!("finish {} {failed}", run.name())))
@@ -110,7 +111,9 @@ proptest! {
         let _turn = turn();
         let names = ["load", "parse", "save"];
         let expects: Vec<(&str, u64)> = names.iter().map(|name| (*name, expected)).collect();
-        let (mut running, mut started, mut failed) = (Vec::<TaskGuard>::new(), [0; 3], 0);
+        let mut running = Vec::<TaskGuard>::new();
+        let mut started = [0; 3];
+        let mut failed = 0;
         let expects = if expected == 0 { &[] } else { &expects[..] };
         let state = watched_run(expects, |state| {
             for (name, start, fail) in steps {

@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::query::{AskArgs, RangeArgs, Threads, UrlArgs};
+use super::query::{AskArgs, OutputArgs, RangeArgs, Threads, UrlArgs};
 
 /// `emberline time`
 #[derive(Args, Debug)]
@@ -88,11 +88,20 @@ pub(crate) enum Direction {
 #[command(after_help = "Examples:\n  \
     emberline resources                               all measures of all workers, last 5 minutes\n  \
     emberline resources --measure process_memory --worker worker-3\n  \
-    emberline resources --measure process_memory --run monday --and-run tuesday --align\n\n\
+    emberline resources --measure process_memory --run monday --and-run tuesday --align\n  \
+    emberline resources --run monday --and-run tuesday --align --format html -o memory.html\n  \
+    emberline resources --from -1d -o series.parquet  each point of each series\n\n\
     TREND runs from the start of the range to its end; its top is the largest average.")]
 pub(crate) struct ResourcesArgs {
     #[command(flatten)]
-    pub(crate) ask: AskArgs,
+    pub(crate) url: UrlArgs,
+
+    /// Output format. Default: by the extension of -o, else table.
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    pub(crate) format: Option<ResourcesFormat>,
+
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
 
     #[command(flatten)]
     pub(crate) range: RangeArgs,
@@ -105,13 +114,29 @@ pub(crate) struct ResourcesArgs {
     #[arg(long)]
     pub(crate) align: bool,
 
-    /// Only this measure, such as process_memory; may be repeated. Default: all.
+    /// Only this measure, such as process_memory; may be repeated. Default: all but limits, which do not
+    /// change, such as host_cpus. JSON has them.
     #[arg(long, value_name = "NAME")]
     pub(crate) measure: Vec<String>,
 
     /// Time between two points, such as 1s or 1m. Default: the smallest with at most 1,000 points.
     #[arg(long, value_name = "TIME")]
     pub(crate) step: Option<String>,
+}
+
+/// Output format of resources.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum ResourcesFormat {
+    /// Aligned columns, for the terminal.
+    Table,
+    /// The collector's response, for programs.
+    Json,
+    /// The page's charts, in one file.
+    Html,
+    /// A row for each point, for spreadsheets.
+    Csv,
+    /// The same rows, for DuckDB, pandas and others.
+    Parquet,
 }
 
 /// `emberline watch`
@@ -142,7 +167,7 @@ pub(crate) struct WatchArgs {
 /// `emberline runs`
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
-    emberline runs                                    all runs, the newest first\n  \
+    emberline runs                                    the newest first\n  \
     emberline runs --name nightly --format json")]
 pub(crate) struct RunsArgs {
     #[command(flatten)]
@@ -151,6 +176,11 @@ pub(crate) struct RunsArgs {
     /// Only runs of this name; may be repeated. Default: all.
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Vec<String>,
+
+    /// Maximum number of runs, the newest. JSON has all.
+    #[arg(long, value_name = "COUNT", default_value_t = 50,
+        value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) limit: u32,
 }
 
 /// `emberline run`

@@ -1,24 +1,49 @@
 //! Definition of the command line; [`crate::command`] has what each command does.
 
 mod activity;
+mod compare;
+mod debuginfod;
 mod doctor;
+mod import;
 mod query;
+mod quota;
+mod reference;
+mod report;
 mod retention;
+mod scrape;
 mod service;
 mod store;
+mod symbols;
+mod tls;
+mod token;
 
 use clap::{Parser, Subcommand};
 
 pub(crate) use activity::{
-    ResourcesArgs, RunArgs, RunCommand, RunsArgs, TimeArgs, TimeRow, TransfersArgs, WatchArgs,
+    ResourcesArgs, ResourcesFormat, RunArgs, RunCommand, RunsArgs, TimeArgs, TimeRow,
+    TransfersArgs, WatchArgs,
 };
+pub(crate) use compare::{CompareArgs, CompareFormat, TimeSpan};
+pub(crate) use debuginfod::DebuginfodUrls;
 pub(crate) use doctor::{DoctorArgs, DoctorFormat};
+pub(crate) use import::ImportArgs;
 pub(crate) use query::{
-    AskArgs, ProfileArgs, ProfileFormat, RangeArgs, RowFormat, TasksArgs, TasksFormat,
-    ThreadDumpArgs, WorkersArgs, WorkersCommand, WorkersSetArgs, word,
+    AskArgs, ProfileArgs, ProfileFormat, ProfileSort, RangeArgs, RowFormat, TaskOutcome, TasksArgs,
+    TasksFormat, ThreadDumpArgs, ViewArgs, WorkersArgs, WorkersCommand, WorkersSetArgs, word,
 };
-pub(crate) use service::{DemoArgs, FleetWorkerArgs, ServeArgs};
+pub(crate) use quota::settings as quota_settings;
+pub(crate) use reference::{CompletionsArgs, ManArgs};
+pub(crate) use report::{ReportArgs, ReportCommand, ReportDiffArgs};
+pub(crate) use scrape::ScrapeArg;
+pub(crate) use service::{DemoArgs, FleetWorkerArgs, LogFormat, ServeArgs};
 pub(crate) use store::{StoreArgs, StoreCommand, StorePlaceArgs};
+pub(crate) use symbols::{
+    CollectSymbolsArgs, ReduceSymbolsArgs, SymbolsArgs, SymbolsCommand, UploadSymbolsArgs,
+};
+pub(crate) use tls::{SelfSignedArgs, TlsArgs, TlsCommand};
+pub(crate) use token::{
+    ListTokensArgs, NewTokenArgs, RevokeTokenArgs, TokenArgs, TokenCommand, TokenPlaceArgs,
+};
 
 /// Default address of a collector.
 pub(crate) const LISTEN_DEFAULT: &str = "127.0.0.1:4747";
@@ -32,16 +57,29 @@ pub(crate) const LISTEN_DEFAULT: &str = "127.0.0.1:4747";
     name = "emberline",
     version,
     propagate_version = true,
-    max_term_width = 100,
+    max_term_width = 80,
     after_help = "Start here:\n  \
         emberline demo --seconds 20     run a fleet for 20 s, then look at out/profile.svg\n\n\
         Environment:\n  \
-        EMBERLINE_URL   collector URL, like --url\n  \
-        EMBERLINE_LOG   log level on stderr: error, warn, info, debug, trace, or a filter\n                  \
+        EMBERLINE_URL         collector URL, like --url\n  \
+        EMBERLINE_TOKEN_FILE  file with the token for the collector, if it needs one\n  \
+        EMBERLINE_TOKEN       the token itself; a file is safer\n  \
+        EMBERLINE_CA_FILE     certificate authorities for https URLs, instead of the system's\n  \
+        EMBERLINE_CERT_FILE   this client's own certificate, and EMBERLINE_KEY_FILE its key\n  \
+        EMBERLINE_LOG         log level on stderr: error, warn, info, debug, trace, or a filter\n                        \
         such as emberline_collector=debug\n  \
-        NO_COLOR        no colors on stderr, if set and not empty"
+        NO_COLOR              no colors on stderr, if set and not empty"
 )]
 pub(crate) struct Cli {
+    /// Read and print times in UTC instead of the system's time zone.
+    #[arg(long, global = true)]
+    pub(crate) utc: bool,
+
+    /// Print tables with all columns and longer cells. Without it they fit 80 columns, also in pipes, and
+    /// a header that ends in … stands for more columns.
+    #[arg(long, global = true)]
+    pub(crate) wide: bool,
+
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -56,6 +94,10 @@ pub(crate) enum Command {
     Profile(ProfileArgs),
     /// Task log: start, end and outcome of each task.
     Tasks(TasksArgs),
+    /// One file about a range: tasks, profiles, resources, transfers, events.
+    Report(ReportArgs),
+    /// Did it get slower: durations and failures of task names on two sides.
+    Compare(CompareArgs),
     /// Time per thread by task, phase and wait type.
     Time(TimeArgs),
     /// Transfers between workers: volume and speed.
@@ -64,6 +106,8 @@ pub(crate) enum Command {
     Resources(ResourcesArgs),
     /// Task progress, as bars.
     Watch(WatchArgs),
+    /// Import profiles of other profilers, to compare them with new ones.
+    Import(ImportArgs),
     /// Named time ranges (use with --run).
     Runs(RunsArgs),
     /// Start or stop a named time range.
@@ -76,22 +120,25 @@ pub(crate) enum Command {
     Doctor(DoctorArgs),
     /// Inspect, verify and compact a store on disk.
     Store(StoreArgs),
+    /// Names of functions for stripped programs: upload, list, verify, remove.
+    Symbols(SymbolsArgs),
+    /// Make certificates for TLS.
+    Tls(TlsArgs),
+    /// Create, list and revoke tokens: who may send, read and change.
+    Token(TokenArgs),
+    /// Print a completion script for a shell.
+    Completions(CompletionsArgs),
+    /// Print the manual page, or write those of all commands.
+    Man(ManArgs),
     /// Run a worker of the demo's fleet.
     #[command(hide = true)]
     FleetWorker(FleetWorkerArgs),
 }
 
-impl Command {
-    /// Whether the command runs a service, which logs by default.
-    pub(crate) fn is_service(&self) -> bool {
-        matches!(self, Command::Serve(_))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use clap::{CommandFactory as _, ValueEnum as _};
-    use profiler_core::StateSet;
+    use profiler_core::{Outcome, StateSet};
 
     use super::query::State;
     use super::*;
@@ -121,11 +168,36 @@ mod tests {
         }
     }
 
+    #[test]
+    fn help_fits_80_columns() {
+        let mut cli = Cli::command().term_width(80);
+        cli.build();
+        let mut commands = vec![cli];
+        while let Some(mut command) = commands.pop() {
+            for line in command.render_long_help().to_string().lines() {
+                let columns = line.chars().count();
+                assert!(columns <= 80, "{}: {columns} columns: {line}", command.get_name());
+            }
+            let shown = command.get_subcommands().filter(|one| !one.is_hide_set());
+            commands.extend(shown.map(|one| one.clone().term_width(80)));
+        }
+    }
+
     /// The collector reads the words, so they must be those that it knows.
     #[test]
     fn states_are_called_as_in_the_model() {
         let typed: Vec<String> = State::value_variants().iter().map(|state| word(*state)).collect();
         assert_eq!(typed, StateSet::NAMES);
+    }
+
+    #[test]
+    fn outcomes_are_called_as_in_the_model() {
+        let typed: Vec<String> =
+            TaskOutcome::value_variants().iter().map(|outcome| word(*outcome)).collect();
+        let mut known: Vec<String> =
+            Outcome::ALL.iter().map(|outcome| outcome.name().to_owned()).collect();
+        known.sort_unstable_by_key(|name| typed.iter().position(|one| one == name));
+        assert_eq!(typed, known);
     }
 
     #[test]
@@ -145,11 +217,17 @@ mod tests {
                 "profile --state idle",
                 "[possible values: cpu, runnable, wait, lock, sleep, network, disk, other]",
             ),
-            ("profile --format png", "[possible values: svg, collapsed, json, table]"),
-            ("tasks --format svg", "[possible values: table, json, trace]"),
+            (
+                "profile --format png",
+                "[possible values: svg, html, collapsed, json, pprof, speedscope",
+            ),
+            (
+                "tasks --format svg",
+                "[possible values: table, json, trace, html, csv, parquet, hlog, otlp]",
+            ),
             ("demo --workers 3", "4..=64"),
             ("demo --seconds 0", "0"),
-            ("serve --listen 4747", "invalid socket address"),
+            ("serve --listen 4747", "expected an address with a port, such as 127.0.0.1:4747"),
             ("workers set --interval 5ms", "<WORKER>"),
             ("workers set w --all --enabled true", "cannot be used with"),
             ("workers set w --interval 5", "such as 20ms or 0.5s"),
@@ -159,6 +237,8 @@ mod tests {
             ("thread-dump --threads mine", "[possible values: program, agent, all]"),
             ("serve --seal-every 5", "such as 20ms or 0.5s"),
             ("store info", "--data <DIR>"),
+            ("completions csh", "[possible values: bash, elvish, fish, powershell, zsh]"),
+            ("compare --before -10m", "such as -20m..-10m"),
         ] {
             let words = ["emberline"].into_iter().chain(typed.split(' '));
             let error = Cli::try_parse_from(words).unwrap_err();

@@ -1,6 +1,6 @@
 //! Commands that query a collector: profiles, tasks, thread dumps, workers.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
 use jiff::SignedDuration;
@@ -29,11 +29,12 @@ pub(crate) struct AskArgs {
     pub(crate) format: RowFormat,
 }
 
-/// The range of time, and the workers. The collector parses the times, because they are by its clock.
+/// The range of time, and the workers.
 #[derive(Args, Debug)]
 pub(crate) struct RangeArgs {
-    /// Start of the range: a time ago such as -90s, -5m, -1h30m or -2d; a time such as
-    /// 2026-01-31T12:00:00Z or, in UTC, "2026-01-31 12:00:00"; or Unix seconds. Default: -5m.
+    /// Start of the range: a time ago such as -90s, -5m, -1h30m or -2d; a time of day such as 17:20 (the
+    /// last one); "2026-01-31 17:20"; a date; 2026-01-31T12:00:00Z; or Unix seconds. Local time, unless
+    /// it has a zone or --utc is given. Default: -5m.
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub(crate) from: Option<String>,
 
@@ -56,16 +57,44 @@ pub(crate) struct RangeArgs {
     pub(crate) label: Vec<String>,
 }
 
+/// Where a response goes.
+#[derive(Args, Debug)]
+pub(crate) struct OutputArgs {
+    /// Output file, written atomically; - is stdout. Default: stdout.
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+impl OutputArgs {
+    /// The file; `None` is stdout.
+    pub(crate) fn file(&self) -> Option<&Path> {
+        self.output.as_deref().filter(|file| *file != Path::new("-"))
+    }
+}
+
 /// `emberline profile`
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
-    emberline profile                                 functions by time, last 5 minutes\n  \
+    emberline profile                                 hottest functions, last 5 minutes\n  \
     emberline profile -o profile.svg                  flame graph; open it in a browser\n  \
-    emberline profile --task load --state cpu         what load computes, without waiting\n  \
+    emberline profile -o profile.html                 the page's views of it, in one file\n  \
+    emberline profile --task load --state disk        where load waits for files\n  \
+    emberline profile --waiting --runnable --outside  all time of all threads\n  \
     emberline profile --from -1h --to -30m --worker worker-3 -o w3.svg\n  \
     emberline profile --run nightly --phases -o phases.svg\n  \
-    emberline profile --format collapsed | head       stacks with their nanoseconds\n\n\
-    Without --format the extension of -o decides: .svg, .collapsed or .txt, .json. Without both the\n\
+    emberline profile --focus pool::run_jobs --sort total --top 10\n  \
+    emberline profile --hide crate:tokio --hide 're:^core::'\n  \
+    emberline profile --thread qr-0 --group second --from -1m -o chart.svg\n  \
+    emberline profile --invert -o callers.svg         who calls the hottest functions\n  \
+    emberline profile --from -1d --key load-17        one task, on its own thread\n  \
+    emberline profile --format collapsed | head       stacks with their nanoseconds\n  \
+    emberline profile -o p.pb.gz && go tool pprof -top p.pb.gz\n  \
+    emberline profile -o p.speedscope.json            open it at speedscope.app\n  \
+    emberline profile -o p.firefox.json               open it at profiler.firefox.com\n  \
+    emberline profile -o functions.csv                a row for each function\n\n\
+    The default is the page's: time of tasks, on CPU, with simplified stacks. The summary says how much\n\
+    time is hidden. Without --format the extension of -o decides: .svg, .html, .collapsed or .txt, .json,\n\
+    .pb.gz or .pprof, .speedscope.json, .firefox.json, .nested.json, .csv, .parquet. Without both the\n\
     output is a table.")]
 pub(crate) struct ProfileArgs {
     #[command(flatten)]
@@ -74,14 +103,21 @@ pub(crate) struct ProfileArgs {
     #[command(flatten)]
     pub(crate) range: RangeArgs,
 
-    /// Only time in the task of this name; may be repeated. Default: all tasks, and threads outside
-    /// any task.
+    /// Only time in the task of this name; may be repeated. Default: all tasks.
     #[arg(long, value_name = "NAME")]
     pub(crate) task: Vec<String>,
 
-    /// Only time in this state; may be repeated. Default: all.
-    #[arg(long, value_enum, value_name = "STATE")]
-    pub(crate) state: Vec<State>,
+    /// The newest task with this key in the range: only its worker, its thread and its seconds.
+    #[arg(long, value_name = "KEY", conflicts_with = "thread")]
+    pub(crate) key: Option<String>,
+
+    /// Only threads of this name, at most 15 bytes; may be repeated. Seconds that a task shares with other
+    /// threads have no stacks then.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) thread: Vec<String>,
+
+    #[command(flatten)]
+    pub(crate) view: ViewArgs,
 
     /// Only time in this phase of tasks, such as transfer; execute is time in no other phase. May be
     /// repeated. Default: all.
@@ -92,7 +128,8 @@ pub(crate) struct ProfileArgs {
     #[arg(long)]
     pub(crate) phases: bool,
 
-    /// Group by worker, host, phase or label:KEY, as a level above the tasks.
+    /// Group by worker, host, phase, label:KEY or second, as a level above the tasks. By second, an SVG is a
+    /// flame chart: its columns are in the order of time.
     #[arg(long, value_name = "LEVEL")]
     pub(crate) group: Option<String>,
 
@@ -100,13 +137,95 @@ pub(crate) struct ProfileArgs {
     #[arg(long, value_enum, value_name = "THREADS", default_value_t = Threads::Program)]
     pub(crate) threads: Threads,
 
+    /// Most functions in the table, from 1.
+    #[arg(long, value_name = "COUNT", default_value_t = 30,
+        value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) top: u32,
+
+    /// What the table is sorted by.
+    #[arg(long, value_enum, value_name = "COLUMN", default_value_t = ProfileSort::SelfTime)]
+    pub(crate) sort: ProfileSort,
+
     /// Output format. Default: by the extension of -o, else table.
     #[arg(long, value_enum, value_name = "FORMAT")]
     pub(crate) format: Option<ProfileFormat>,
 
-    /// Output file, written atomically; - is stdout. Default: stdout.
-    #[arg(short, long, value_name = "FILE")]
-    pub(crate) output: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+/// The part of a profile that is shown; the defaults are those of the page.
+#[derive(Args, Debug)]
+pub(crate) struct ViewArgs {
+    /// Time in this state; may be repeated. Default: cpu.
+    #[arg(long, value_enum, value_name = "STATE")]
+    pub(crate) state: Vec<State>,
+
+    /// Also time ready to run, waiting for a CPU.
+    #[arg(long)]
+    pub(crate) runnable: bool,
+
+    /// Also time blocked in any kind of call.
+    #[arg(long)]
+    pub(crate) waiting: bool,
+
+    /// Also time outside of tasks.
+    #[arg(long)]
+    pub(crate) outside: bool,
+
+    /// Which frames are folded into their callers.
+    #[arg(long, value_enum, value_name = "FRAMES", default_value_t = Stacks::Simple)]
+    pub(crate) stacks: Stacks,
+
+    /// Only stacks through this function; may be repeated. FUNCTION is a full name, a label,
+    /// crate:NAME for all functions of a crate, or a regular expression of names (re:PATTERN) or of files
+    /// (file:PATTERN).
+    #[arg(long, value_name = "FUNCTION")]
+    pub(crate) focus: Vec<String>,
+
+    /// Without this function and what it calls; may be repeated.
+    #[arg(long, value_name = "FUNCTION")]
+    pub(crate) hide: Vec<String>,
+
+    /// Merge this function into its callers, which get its time; may be repeated.
+    #[arg(long, value_name = "FUNCTION")]
+    pub(crate) merge: Vec<String>,
+
+    /// Merge recursive calls into the outermost one.
+    #[arg(long)]
+    pub(crate) recursion: bool,
+
+    /// Bottom-up tree: the functions that ran are the roots, and their callers the children. For formats
+    /// with a tree.
+    #[arg(long)]
+    pub(crate) invert: bool,
+
+    /// Only stacks through the node with this id, as in the address of the page.
+    #[arg(long, value_name = "ID")]
+    pub(crate) zoom: Option<String>,
+}
+
+/// Which frames are folded.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Stacks {
+    /// Frames of the language and of runtimes that say nothing about the program.
+    Simple,
+    /// All that are not the program's own.
+    Own,
+    /// None.
+    Full,
+}
+
+/// What a table of functions is sorted by.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum ProfileSort {
+    /// Time in the function itself.
+    #[value(name = "self")]
+    SelfTime,
+    /// Time with callees.
+    Total,
+    /// The function's name.
+    Name,
 }
 
 /// `emberline tasks`
@@ -115,11 +234,17 @@ pub(crate) struct ProfileArgs {
     emberline tasks                                   the latest tasks of the last 5 minutes\n  \
     emberline tasks --summary                         counts and percentiles by name\n  \
     emberline tasks --task load --worker worker-3 --limit 100\n  \
+    emberline tasks --sort duration --top 10          the longest tasks
+  \
+    emberline tasks --failed --from -1d               failed tasks of a day, with their causes\n  \
     emberline tasks --from -30d --key load-17         one task of the last 30 days\n  \
     emberline tasks --from -1h -o ledger.json         for programs\n  \
+    emberline tasks --from -1h -o ledger.csv          for spreadsheets; .parquet for analysis\n  \
+    emberline tasks --from -1h -o tasks.html          the page's task stream, in one file\n  \
     emberline tasks --from -1h --format trace -o trace.json\n\n\
     A trace has all tasks of the range with their phases; open it at ui.perfetto.dev or\n\
-    chrome://tracing. Without --format the extension of -o decides: .trace, .json, or .txt (a table).\n\
+    chrome://tracing. Without --format the extension of -o decides: .trace, .html, .json, or .txt (a\n\
+    table).\n\
     Without both the output is a table.")]
 pub(crate) struct TasksArgs {
     #[command(flatten)]
@@ -140,23 +265,70 @@ pub(crate) struct TasksArgs {
     #[arg(long = "type", value_name = "NAME")]
     pub(crate) type_name: Vec<String>,
 
+    /// Only tasks with this outcome; may be repeated. Default: all.
+    #[arg(long, value_enum, value_name = "OUTCOME")]
+    pub(crate) outcome: Vec<TaskOutcome>,
+
+    /// Only tasks that failed, panicked or were lost: short for --outcome with each.
+    #[arg(long, conflicts_with = "outcome")]
+    pub(crate) failed: bool,
+
     /// Totals by name instead of single tasks: outcomes and duration percentiles of the tasks that
     /// ended in the range. Without --from and --to, of all retained tasks.
     #[arg(long)]
     pub(crate) summary: bool,
 
-    /// Maximum number of tasks, 1 to 100000: those that started last. Default: 50; JSON: 10000;
-    /// trace: all.
-    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    /// Order of the tasks, and which are kept beyond the limit. Default: start.
+    #[arg(long, value_enum, value_name = "ORDER", conflicts_with = "summary")]
+    pub(crate) sort: Option<TaskSort>,
+
+    /// Maximum number of tasks, 1 to 100000: the first ones in the order of --sort. Default: 50;
+    /// JSON: 10000; trace and otlp: all.
+    #[arg(long, visible_alias = "top", value_name = "COUNT",
+        value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) limit: Option<u32>,
 
     /// Output format. Default: by the extension of -o, else table.
     #[arg(long, value_enum, value_name = "FORMAT")]
     pub(crate) format: Option<TasksFormat>,
 
-    /// Output file, written atomically; - is stdout. Default: stdout.
-    #[arg(short, long, value_name = "FILE")]
-    pub(crate) output: Option<PathBuf>,
+    /// With --format otlp, send the spans to an OTLP receiver over HTTP, such as http://127.0.0.1:4318.
+    /// OTEL_EXPORTER_OTLP_HEADERS adds headers.
+    #[arg(long, value_name = "URL", conflicts_with = "output")]
+    pub(crate) send_to: Option<String>,
+
+    /// With --format otlp, the service under which backends list the spans.
+    #[arg(long, value_name = "NAME", default_value = "emberline")]
+    pub(crate) service: String,
+
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+/// Order of tasks.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Debug)]
+pub(crate) enum TaskSort {
+    /// Those that started last first.
+    Start,
+    /// The longest first; running tasks by their time so far.
+    Duration,
+}
+
+/// How a task ended, or that it runs.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Debug)]
+pub(crate) enum TaskOutcome {
+    Running,
+    Ok,
+    Failed,
+    Cancelled,
+    Panicked,
+    Lost,
+}
+
+impl TaskOutcome {
+    /// What `--failed` selects.
+    pub(crate) const FAILED: [TaskOutcome; 3] =
+        [TaskOutcome::Failed, TaskOutcome::Panicked, TaskOutcome::Lost];
 }
 
 /// `emberline thread-dump`
@@ -294,10 +466,24 @@ pub(crate) enum Threads {
 pub(crate) enum ProfileFormat {
     /// A flame graph with zoom and search, for a browser.
     Svg,
+    /// The page's flame graph, table and call tree with the timeline, in one file.
+    Html,
     /// One line per stack, with nanoseconds, for other tools.
     Collapsed,
     /// The nodes of the tree, for programs.
     Json,
+    /// For `go tool pprof` and other readers of pprof's format, compressed.
+    Pprof,
+    /// For speedscope.app.
+    Speedscope,
+    /// For profiler.firefox.com.
+    Firefox,
+    /// The tree as nested objects, as in Dask.
+    Nested,
+    /// A row for each function, for spreadsheets.
+    Csv,
+    /// The same rows, for DuckDB, pandas and others.
+    Parquet,
     /// Functions by time, for the terminal.
     Table,
 }
@@ -311,6 +497,17 @@ pub(crate) enum TasksFormat {
     Json,
     /// A trace for Perfetto or chrome://tracing.
     Trace,
+    /// The page's task stream with totals by name, in one file.
+    Html,
+    /// A row for each task, or with --summary for each name; for spreadsheets.
+    Csv,
+    /// The same rows, for DuckDB, pandas and others.
+    Parquet,
+    /// A log of HdrHistogram: durations by name, step by step.
+    Hlog,
+    /// Spans of OpenTelemetry: lines of OTLP JSON, or with --send-to to a receiver. Phases are spans below
+    /// their task.
+    Otlp,
 }
 
 /// Output format of rows.

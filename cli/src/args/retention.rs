@@ -41,14 +41,14 @@ impl From<&RetentionArgs> for Retention {
 }
 
 /// Splits a text into a number and the factor of its unit.
-fn split_unit(text: &str, units: &[(&str, u64)]) -> Option<(u64, u64)> {
+pub(super) fn split_unit(text: &str, units: &[(&str, u64)]) -> Option<(u64, u64)> {
     let digits = text.trim_end_matches(char::is_alphabetic);
     let (_, factor) = units.iter().find(|(unit, _)| *unit == &text[digits.len()..])?;
     Some((digits.parse().ok()?, *factor))
 }
 
 /// An age such as `12h`, `7d` or `1y`.
-fn age(text: &str) -> Result<Duration, String> {
+pub(super) fn age(text: &str) -> Result<Duration, String> {
     const UNITS: [(&str, u64); 4] =
         [("h", 3_600), ("d", 86_400), ("w", 7 * 86_400), ("y", 365 * 86_400)];
     let (number, factor) = split_unit(text, &UNITS).ok_or_else(|| {

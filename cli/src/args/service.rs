@@ -3,11 +3,15 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
+use collector::serve::Listen;
 
 use super::LISTEN_DEFAULT;
+use super::debuginfod::{DebuginfodUrls, debuginfod_urls};
 use super::query::milliseconds;
+use super::quota::{QuotaArg, quota};
 use super::retention::RetentionArgs;
+use super::scrape::{ScrapeArg, scrape};
 
 /// `emberline serve`
 #[derive(Args, Debug)]
@@ -16,25 +20,100 @@ use super::retention::RetentionArgs;
     emberline serve --data /var/lib/emberline         keep data across restarts\n  \
     emberline serve --data DIR --retention-size 50GB --retention-tasks 90d\n  \
     emberline serve --listen 127.0.0.1:0              on any free port, which it prints\n  \
+    emberline serve --listen unix:/run/user/1000/emberline.sock\n  \
+    emberline serve --tls-cert cert.pem --tls-key key.pem\n  \
+    emberline serve --quota sessions=2000 --quota bytes_per_second=8MiB\n  \
+    emberline serve --config /etc/emberline/serve.toml --print-config\n  \
     EMBERLINE_LOG=debug emberline serve               with a more detailed log\n\n\
+    A file of --config has lines such as data = \"/var/lib/emberline\" or public-name = [\"a\", \"b\"]:\n\
+    options without their dashes, in TOML. Variables such as EMBERLINE_SERVE_DATA override the file,\n\
+    and options override both.\n\n\
     Agents report to the address that it prints. Ctrl-C or SIGTERM stops it. With --data, data is on\n\
-    disk before it is acknowledged; without, all data is in memory. There is no authentication, so it\n\
-    listens on loopback addresses unless told otherwise; from elsewhere, reach it through\n\
-    `ssh -L 4747:127.0.0.1:4747 HOST`.")]
+    disk before it is acknowledged; without, all data is in memory. Addresses that\n\
+    other machines can reach need TLS and a token (`emberline tls`, `emberline token`); or reach it\n\
+    through `ssh -L 4747:127.0.0.1:4747 HOST`.")]
 pub(crate) struct ServeArgs {
-    /// Loopback address and port to listen on. Port 0 selects a free one.
+    /// Loopback address and port to listen on, or a Unix socket as unix:/PATH, which only this user and
+    /// root may use. Port 0 selects a free one.
     #[arg(long, value_name = "ADDR", default_value = LISTEN_DEFAULT)]
-    pub(crate) listen: SocketAddr,
+    pub(crate) listen: Listen,
 
-    /// Allow an address that other machines can reach. There are neither TLS nor tokens: anyone who can
-    /// reach it can read and write everything.
+    /// Speak TLS with this certificate (PEM), followed by those between it and its authority. Changed
+    /// files are loaded within 10 s, or at once on SIGHUP. `emberline tls self-signed` makes one.
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub(crate) tls_cert: Option<PathBuf>,
+
+    /// Private key of the certificate (PEM).
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub(crate) tls_key: Option<PathBuf>,
+
+    /// Authorities (PEM) of clients' certificates. Clients may then identify themselves by one; those
+    /// without are treated as before.
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub(crate) client_ca: Option<PathBuf>,
+
+    /// User, by name or number, whose processes may use the Unix socket too; may be repeated.
+    #[arg(long = "socket-user", value_name = "USER", value_parser = user)]
+    pub(crate) socket_users: Vec<u32>,
+
+    /// Allow an address that other machines can reach without TLS and a token: anyone who can reach it
+    /// may read what passes, and without a token read and write everything.
     #[arg(long)]
     pub(crate) insecure_listen: bool,
+
+    /// Name under which readers reach the collector, such as that of a proxy; may be repeated. IP
+    /// addresses and `localhost` always work, other names are rejected. Agents may use any name.
+    #[arg(long = "public-name", value_name = "NAME")]
+    pub(crate) public_names: Vec<String>,
 
     /// Folder of the store, created if it does not exist. One collector at a time can use it. Default:
     /// no store; memory holds the last 256 MiB of tables.
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
+
+    /// Folder with debug files in GNU layout, `DIR/.build-id/xx/yyyy.debug`: names of functions for
+    /// stripped programs. See also `emberline symbols`.
+    #[arg(long, value_name = "DIR", requires = "data")]
+    pub(crate) symbols: Option<PathBuf>,
+
+    /// debuginfod servers, separated by blanks, that are asked for debug files of build ids without
+    /// names. Needs --data.
+    #[arg(long, value_name = "URLS", env = "DEBUGINFOD_URLS", value_parser = debuginfod_urls)]
+    pub(crate) debuginfod: Option<DebuginfodUrls>,
+
+    /// Token file, see `emberline token`. As soon as it exists, every request needs a token. Default:
+    /// tokens.json in the folder of --data.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tokens: Option<PathBuf>,
+
+    /// What one token, certificate, user or address may use, such as sessions=100; may be repeated:
+    /// sessions (agents), bytes_per_second (of agents' messages), decoded_bytes, nodes, symbol_bytes,
+    /// running_bytes, queries. `emberline token new --quota` sets those of one token.
+    #[arg(long = "quota", value_name = "NAME=VALUE", value_parser = quota)]
+    pub(crate) quotas: Vec<QuotaArg>,
+
+    /// Service with pprof's HTTP endpoint to ask for profiles, as `URL[,name=NAME][,every=TIME]`; may be
+    /// repeated. TIME is the length of each profile, 1s to 300s, by default 15s.
+    #[arg(long = "scrape", value_name = "URL", value_parser = scrape)]
+    pub(crate) scrapes: Vec<ScrapeArg>,
+
+    /// Form of the log on stderr. In JSON, each line is an object with `timestamp`, `level`, `target` and
+    /// `message`.
+    #[arg(long, value_name = "FORMAT", value_enum, default_value_t)]
+    pub(crate) log_format: LogFormat,
+
+    /// File with further options, see below. Also EMBERLINE_SERVE_CONFIG.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+
+    /// Print all options with their values and where each comes from, in the form of a --config file, and
+    /// exit. Passwords in URLs are hidden.
+    #[arg(long)]
+    pub(crate) print_config: bool,
+
+    /// Label of samples that Pyroscope's clients push whose value is the name of their task.
+    #[arg(long, value_name = "LABEL", default_value = "task")]
+    pub(crate) task_label: String,
 
     #[command(flatten)]
     pub(crate) retention: RetentionArgs,
@@ -44,6 +123,28 @@ pub(crate) struct ServeArgs {
     pub(crate) seal_every: Option<f64>,
 }
 
+/// Form of the log.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) enum LogFormat {
+    /// Lines for people.
+    #[default]
+    Text,
+    /// A JSON object a line.
+    Json,
+}
+
+/// The number of a user.
+fn user(text: &str) -> Result<u32, String> {
+    if let Ok(number) = text.parse() {
+        return Ok(number);
+    }
+    match nix::unistd::User::from_name(text) {
+        Ok(Some(user)) => Ok(user.uid.as_raw()),
+        Ok(None) => Err("no user of this machine has that name".to_owned()),
+        Err(error) => Err(format!("users cannot be looked up: {error}")),
+    }
+}
+
 /// `emberline demo`
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
@@ -51,9 +152,11 @@ pub(crate) struct ServeArgs {
     emberline demo --seconds 20                       20 s, then results in the folder out\n  \
     emberline demo --workers 8 --seconds 60 --out /tmp/demo\n  \
     emberline demo --data /tmp/demo-data              with the history of earlier demos\n\n\
-    The workers are separate processes that solve least squares with blocks moved over TCP, count\n\
-    words in files, and serve documents. Results are profile.svg (open it in a browser),\n\
-    profile.collapsed and ledger.json.")]
+    The workers are separate processes: they compute the QR of a matrix in blocks moved over TCP,\n\
+    count words in files, and serve documents, with about 70% of the machine's processors. Results are\n\
+    profile.svg and report.html (open them in a browser), profile.collapsed, ledger.json and\n\
+    report.json. The collector needs a token: the printed link has one for the browser, and other\n\
+    commands of the same user find it while the demo runs.")]
 pub(crate) struct DemoArgs {
     /// Number of worker processes, 4 to 64.
     #[arg(long, value_name = "COUNT", default_value_t = 4,
@@ -74,13 +177,13 @@ pub(crate) struct DemoArgs {
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
 
-    #[command(flatten)]
-    pub(crate) retention: RetentionArgs,
-
     /// Folder for the results, created if it does not exist. Default: out with --seconds, else no
     /// results.
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) retention: RetentionArgs,
 }
 
 /// `emberline fleet-worker`, which the demo's fleet starts.

@@ -3,23 +3,31 @@
 mod results;
 
 use std::future::pending;
-use std::net::SocketAddr;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, bail};
+use collector::auth::TokenSource;
+use collector::serve::PORT_DEFAULT;
 use collector::{Collector, ServeError, ServeOptions, Server};
 use examples::fleet::{Fleet, FleetOptions, WorkerSummary};
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
+use zeroize::Zeroizing;
 
 use crate::args::{DemoArgs, LISTEN_DEFAULT};
+use crate::client::Client;
+use crate::demo_tokens::{DemoTokenFiles, DemoTokens};
 use crate::output::say;
 use crate::signals::StopRequests;
 
 /// Threads of the collector; the fleet needs the CPUs more.
 const COLLECTOR_THREADS: usize = 2;
+/// Address of the collector, if its port is free.
+const ADDRESS_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), PORT_DEFAULT);
 /// Default folder for the results of a demo with --seconds.
 const OUT_DEFAULT: &str = "out";
 
@@ -34,13 +42,17 @@ pub(crate) fn run(args: DemoArgs) -> anyhow::Result<()> {
     let stop = StopRequests::listen().context("could not listen for Ctrl-C and SIGTERM")?;
     let stop = runtime.spawn(stop.first());
 
+    let tokens = DemoTokens::create()?;
     let options = ServeOptions {
         data: args.data.clone(),
         retention: (&args.retention).into(),
+        tokens: TokenSource::Fixed(tokens.records.clone()),
         ..ServeOptions::default()
     };
     let server = runtime.block_on(bind(args.listen, options))?;
-    let url = format!("http://{}", server.local_addr());
+    let address = server.local_addr().context("a demo has a port")?;
+    let demo =
+        RunningDemo { url: server.url(), files: DemoTokenFiles::write(address, &tokens), tokens };
     report_damage(&server);
     let (end, ended) = oneshot::channel::<()>();
     let serving = runtime.spawn(server.serve(async {
@@ -48,17 +60,46 @@ pub(crate) fn run(args: DemoArgs) -> anyhow::Result<()> {
         let _ = ended.await;
     }));
 
-    let done = with_fleet(&args, &url, &runtime, stop);
+    let done = with_fleet(&args, &demo, &runtime, stop);
     // Fails only if the collector ended before; its own result reports that.
     let _ = end.send(());
     let served = runtime.block_on(serving).context("the collector panicked");
     done.and(served?.map_err(Into::into))
 }
 
+/// A demo whose collector is served.
+struct RunningDemo {
+    url: String,
+    tokens: DemoTokens,
+    /// An error if other commands cannot find the tokens.
+    files: io::Result<DemoTokenFiles>,
+}
+
+impl RunningDemo {
+    /// Where a browser is logged in. Browsers do not send the part after `#`.
+    fn link(&self) -> Zeroizing<String> {
+        Zeroizing::new(format!("{}/login#token={}", self.url, self.tokens.operator.expose()))
+    }
+
+    /// How other programs identify themselves.
+    fn token_hint(&self) -> String {
+        match &self.files {
+            Ok(files) => {
+                let path = files.agent.path.display();
+                format!("Your own workers report to it with EMBERLINE_TOKEN_FILE={path}")
+            }
+            Err(error) => format!(
+                "The tokens could not be stored for other commands: {error}. They need EMBERLINE_TOKEN=emb_…, \
+                 as in the link"
+            ),
+        }
+    }
+}
+
 /// Opens the collector's port: the requested one, else the default one, else any free one.
 async fn bind(listen: Option<SocketAddr>, options: ServeOptions) -> Result<Server, ServeError> {
-    let options = |listen| ServeOptions { listen, ..options.clone() };
-    let first = listen.unwrap_or(ServeOptions::default().listen);
+    let options = |address: SocketAddr| ServeOptions { listen: address.into(), ..options.clone() };
+    let first = listen.unwrap_or(ADDRESS_DEFAULT);
     match Collector::bind(options(first)).await {
         Err(ServeError::InUse { address, .. }) if listen.is_none() => {
             say(&format!("{address} is in use; using a free port"));
@@ -71,14 +112,16 @@ async fn bind(listen: Option<SocketAddr>, options: ServeOptions) -> Result<Serve
 /// Runs the fleet until its time is over or a stop is requested, and writes the results.
 fn with_fleet(
     args: &DemoArgs,
-    url: &str,
+    demo: &RunningDemo,
     runtime: &Runtime,
     stop: JoinHandle<()>,
 ) -> anyhow::Result<()> {
     let started = SystemTime::now();
     let exe = std::env::current_exe().context("could not find this program itself")?;
+    let url = &demo.url;
     let fleet = Fleet::spawn(FleetOptions {
         workers: usize::try_from(args.workers)?,
+        token: Some(demo.tokens.agent.clone()),
         ..FleetOptions::new(exe, url)
     })?;
     say(&format!(
@@ -89,7 +132,8 @@ fn with_fleet(
     if let Some(data) = &args.data {
         say(&store_line(data));
     }
-    say(&hints(url));
+    say(&hints(&demo.link(), url));
+    say(&demo.token_hint());
     let out = match args.seconds {
         Some(seconds) => {
             say(&format!("It stops in {seconds} s; Ctrl-C stops it earlier."));
@@ -105,7 +149,10 @@ fn with_fleet(
     say("stopping: the workers finish their tasks; a second Ctrl-C stops at once");
     let workers = check(&fleet.stop()?);
     let results = match out {
-        Some(out) => results::write(out, url, started),
+        Some(out) => {
+            let client = Client::with_token(url, Some(demo.tokens.operator.clone()))?;
+            results::write(out, &client, started)
+        }
         None => Ok(()),
     };
     // The results of a failed fleet are written too, but the failure is reported first.
@@ -161,14 +208,14 @@ pub(crate) fn report_damage(server: &Server) {
     damage.iter().for_each(|line| say(&format!("  {line}")));
 }
 
-/// Where to look at the data of the collector at `url`.
-pub(crate) fn hints(url: &str) -> String {
+/// Where to look at the data of the collector at `url`, whose page is opened by `link`.
+pub(crate) fn hints(link: &str, url: &str) -> String {
     let program = std::env::args().next().unwrap_or_default();
     let option = match url.strip_prefix("http://") {
         Some(LISTEN_DEFAULT) => String::new(),
         _ => format!(" --url {url}"),
     };
-    commands(program_name(&program), url, &option)
+    commands(program_name(&program), link, &option)
 }
 
 /// The program as it can be typed again: by its path only if it was typed so, without special
@@ -178,9 +225,9 @@ fn program_name(typed: &str) -> &str {
     if typed.contains('/') && typed.chars().all(plain) { typed } else { "emberline" }
 }
 
-fn commands(program: &str, url: &str, option: &str) -> String {
+fn commands(program: &str, link: &str, option: &str) -> String {
     format!(
-        "Open {url} in a browser, or query it from another shell:\n  \
+        "Open {link} in a browser, or query it from another shell:\n  \
          {program} workers{option}\n  \
          {program} tasks --summary{option}\n  \
          {program} profile{option}\n  \
@@ -194,8 +241,10 @@ mod tests {
 
     #[test]
     fn hints_are_commands_that_work() {
+        let hints = |url| hints("LINK", url);
         assert!(hints("http://127.0.0.1:4747").ends_with(" profile -o profile.svg"));
         assert!(hints("http://127.0.0.1:5").ends_with("profile.svg --url http://127.0.0.1:5"));
+        assert!(hints("http://127.0.0.1:5").starts_with("Open LINK in a browser"));
         for (typed, expected) in [
             ("emberline", "emberline"),
             ("target/release/emberline", "target/release/emberline"),

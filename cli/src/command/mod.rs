@@ -1,30 +1,44 @@
 //! What each command does.
 
+pub(crate) mod compare;
 pub(crate) mod demo;
 pub(crate) mod doctor;
+pub(crate) mod import;
+mod otlp;
 pub(crate) mod profile;
+pub(crate) mod reference;
+pub(crate) mod report;
 pub(crate) mod resources;
+mod rows;
 pub(crate) mod runs;
 pub(crate) mod serve;
 pub(crate) mod store;
+pub(crate) mod symbols;
 pub(crate) mod tasks;
 pub(crate) mod thread_dump;
 pub(crate) mod time;
+pub(crate) mod tls;
+pub(crate) mod token;
 mod trace;
 pub(crate) mod transfers;
 pub(crate) mod watch;
 pub(crate) mod workers;
 
+use api::time::RangeEnd;
+
 use crate::args::{AskArgs, RangeArgs, RowFormat};
 use crate::client::{Client, Query};
-use crate::output::{print, say};
+use crate::output::{print, print_json, say};
 use crate::view::View;
+use crate::zone;
 
 /// The parameters of a range that were given; the collector has defaults for the others.
 fn range_query(range: &RangeArgs) -> Query {
+    let from = range.from.as_deref().map(|text| zone::for_collector(text, RangeEnd::From));
+    let to = range.to.as_deref().map(|text| zone::for_collector(text, RangeEnd::To));
     Query::default()
-        .with_each("from", &range.from)
-        .with_each("to", &range.to)
+        .with_each("from", &from)
+        .with_each("to", &to)
         .with_each("run", &range.run)
         .with_each("worker", &range.worker)
         .with_each("label", &range.label)
@@ -32,13 +46,23 @@ fn range_query(range: &RangeArgs) -> Query {
 
 /// Requests `path` and prints the response: as it came, or as the view of `T`.
 fn show<T: View>(ask: &AskArgs, path: &str, query: &Query) -> anyhow::Result<()> {
+    show_changed(ask, path, query, |_: &mut T| None)
+}
+
+/// Like [`show`], after a change of the view, which may add a note about it.
+fn show_changed<T: View>(
+    ask: &AskArgs,
+    path: &str,
+    query: &Query,
+    change: impl FnOnce(&mut T) -> Option<String>,
+) -> anyhow::Result<()> {
     let client = Client::new(&ask.url.url)?;
-    let mut body = client.get(path, query)?.body;
+    let body = client.get(path, query)?.body;
     if ask.format == RowFormat::Json {
-        body.push(b'\n');
-        return print(&body);
+        return print_json(body);
     }
-    let answer: T = client.parse(&body)?;
-    answer.notes().iter().for_each(|note| say(note));
+    let mut answer: T = client.parse(&body)?;
+    let note = change(&mut answer);
+    answer.notes().iter().chain(&note).for_each(|note| say(note));
     print(answer.text().as_bytes())
 }

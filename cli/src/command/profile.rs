@@ -1,19 +1,25 @@
 //! `emberline profile`
 
+use std::ops::Range;
 use std::path::Path;
 
-use flamegraph::ParsedProfile;
+use api::{Task, TasksAnswer};
+use flamegraph::text::{duration, printable};
+use flamegraph::{ParsedProfile, TableOptions, TableOrder};
 use serde::Deserialize;
 
-use super::range_query;
-use crate::args::{ProfileArgs, ProfileFormat, word};
+use super::report::{self, Part, Scope};
+use super::{range_query, rows};
+use crate::args::{ProfileArgs, ProfileFormat, ProfileSort, ViewArgs, word};
 use crate::client::{Client, Query};
+use crate::exit::BadInput;
 use crate::format;
-use crate::output::{print, say, write_file};
+use crate::grid::line_columns;
+use crate::output::{json_line, print, say, write_file};
 use crate::view::profile::Sampling;
+use crate::view::range;
 
-/// Functions in a table.
-pub(crate) const TABLE_ROWS: usize = 30;
+const SECOND_NS: i64 = 1_000_000_000;
 
 /// The part of a profile's JSON that a table needs.
 #[derive(Deserialize)]
@@ -21,42 +27,254 @@ pub(crate) struct Body {
     pub(crate) profile: ParsedProfile,
 }
 
-pub(crate) fn run(args: &ProfileArgs) -> anyhow::Result<()> {
-    let file = args.output.as_deref().filter(|file| *file != Path::new("-"));
-    let format = format::choose(args.format, file)?;
-    let client = Client::new(&args.url.url)?;
-    let answer = client.get("profile", &query(args, format))?;
+/// A table has a line for each function and no tree.
+const INVERTED_TABLE: &str = "--invert needs a format with a tree, and a table has none: -o profile.svg, or \
+                              --format collapsed, svg, json, speedscope or nested. Self times, which are \
+                              its roots, are the table's default order";
 
-    let line = Sampling::from_headers(&answer).line();
+pub(crate) fn run(args: &ProfileArgs) -> anyhow::Result<()> {
+    let file = args.output.file();
+    let format = format::choose(args.format, file)?;
+    match format {
+        ProfileFormat::Pprof => rows::reject_terminal("pprof", file, "profile.pb.gz")?,
+        ProfileFormat::Parquet => rows::reject_terminal("parquet", file, "profile.parquet")?,
+        _ => {}
+    }
+    if format == ProfileFormat::Table && args.view.invert {
+        return Err(BadInput(INVERTED_TABLE.to_owned()).into());
+    }
+    let client = Client::new(&args.url.url)?;
+    let samples = match &args.key {
+        Some(key) => {
+            let task = find_task(&client, args, key)?;
+            say(&coverage(&task));
+            samples_of(task)
+        }
+        None => Samples {
+            place: range_query(&args.range),
+            workers: args.range.worker.clone(),
+            labels: args.range.label.clone(),
+            filter: Query::default().with_each("task", &args.task),
+        },
+    };
+    if format == ProfileFormat::Html {
+        return document(args, &client, samples, file);
+    }
+    let samples = samples.place.and(samples.filter);
+    let answer = client.get("profile", &query(samples, args, format))?;
+
+    let sampling = Sampling::from_headers(&answer);
     let data = match format {
         ProfileFormat::Table => {
             let body: Body = client.parse(&answer.body)?;
-            flamegraph::table(&body.profile.0, TABLE_ROWS).into_bytes()
+            flamegraph::table(&body.profile.0, table_options(args)).into_bytes()
         }
-        ProfileFormat::Json => [&answer.body[..], b"\n"].concat(),
-        ProfileFormat::Svg | ProfileFormat::Collapsed => answer.body,
+        ProfileFormat::Json
+        | ProfileFormat::Speedscope
+        | ProfileFormat::Firefox
+        | ProfileFormat::Nested => json_line(answer.body),
+        ProfileFormat::Svg
+        | ProfileFormat::Html
+        | ProfileFormat::Collapsed
+        | ProfileFormat::Pprof
+        | ProfileFormat::Csv
+        | ProfileFormat::Parquet => answer.body,
     };
-    let Some(file) = file else {
-        say(&line);
-        return print(&data);
-    };
-    write_file(file, &data)?;
-    say(&format!("wrote {}: {line}", file.display()));
-    Ok(())
+    match file {
+        None => {
+            sampling.lines().iter().for_each(|line| say(line));
+            print(&data)
+        }
+        Some(file) => {
+            write_file(file, &data)?;
+            say(&format!("wrote {}", file.display()));
+            sampling.lines().iter().for_each(|line| say(line));
+            Ok(())
+        }
+    }
 }
 
-fn query(args: &ProfileArgs, format: ProfileFormat) -> Query {
+/// The samples of a profile.
+struct Samples {
+    /// The range and the workers.
+    place: Query,
+    workers: Vec<String>,
+    labels: Vec<String>,
+    /// The tasks and the threads.
+    filter: Query,
+}
+
+/// Writes the page's views of the profile as one file.
+fn document(
+    args: &ProfileArgs,
+    client: &Client,
+    samples: Samples,
+    file: Option<&Path>,
+) -> anyhow::Result<()> {
+    let scope = Scope {
+        part: Some("profile"),
+        run: args.range.run.as_deref(),
+        timeline: samples.place.with_each("task", &args.task).with_each("phase", &args.phase),
+        workers: &samples.workers,
+        labels: &samples.labels,
+    };
+    report::write_parts(client, &scope, file, |same_range| {
+        let samples = same_range.clone().and(samples.filter);
+        let query = query(samples, args, ProfileFormat::Html);
+        vec![Part { name: "profile", path: "profile", query }]
+    })
+}
+
+fn table_options(args: &ProfileArgs) -> TableOptions {
+    let order = match args.sort {
+        ProfileSort::SelfTime => TableOrder::SelfTime,
+        ProfileSort::Total => TableOrder::Total,
+        ProfileSort::Name => TableOrder::Name,
+    };
+    TableOptions { rows: args.top as usize, order, columns: line_columns() }
+}
+
+/// The newest task with that key in the range.
+fn find_task(client: &Client, args: &ProfileArgs, key: &str) -> anyhow::Result<Task> {
+    let query = range_query(&args.range).with_each("task", &args.task);
+    let tasks: TasksAnswer =
+        client.get_json("tasks", &query.with("key", key).with("limit", "1"))?;
+    tasks.tasks.into_iter().next().ok_or_else(|| {
+        let range = range(&tasks.range);
+        let text =
+            format!("no task with the key {key:?} in {range}; search further back with --from -1d");
+        BadInput(text).into()
+    })
+}
+
+/// The seconds that hold a task's samples: a cycle belongs to the second in which it starts, so the first
+/// samples may be in the second before the task's own.
+fn seconds_of(task: &Task) -> Range<i64> {
+    let first_s = task.start_ns.div_euclid(SECOND_NS) - 1;
+    let stop_ns = task.start_ns.saturating_add_unsigned(task.duration_ns);
+    first_s..stop_ns.div_euclid(SECOND_NS) + 1
+}
+
+/// What a profile of one task covers.
+fn coverage(task: &Task) -> String {
+    let seconds = seconds_of(task);
+    format!(
+        "{} {} ran {} on thread {} of {}; the profile covers the {} s of that thread around it, in tasks of \
+         this name",
+        printable(&task.name),
+        printable(&task.key),
+        duration(task.duration_ns),
+        printable(&task.thread_name),
+        printable(&task.worker),
+        seconds.end - seconds.start
+    )
+}
+
+/// The samples of a task's name, worker, thread and seconds. The time of a short-lived thread is summed by
+/// name, with the id 0.
+fn samples_of(task: Task) -> Samples {
+    let seconds = seconds_of(&task);
+    let range = Query::default()
+        .with("from", seconds.start.to_string())
+        .with("to", seconds.end.to_string());
+    Samples {
+        place: range.with("worker", &task.worker),
+        workers: vec![task.worker],
+        labels: Vec::new(),
+        filter: Query::default()
+            .with("task", task.name)
+            .with("thread", task.thread_name)
+            .with("thread_id", task.thread_id.to_string())
+            .with("thread_id", "0"),
+    }
+}
+
+fn query(samples: Query, args: &ProfileArgs, format: ProfileFormat) -> Query {
     let format = match format {
         // A table is made here, from the nodes.
-        ProfileFormat::Table => ProfileFormat::Json,
-        format => format,
+        ProfileFormat::Table => word(ProfileFormat::Json),
+        ProfileFormat::Html => "columns".to_owned(),
+        format => word(format),
     };
-    range_query(&args.range)
-        .with_each("task", &args.task)
-        .with_each("state", args.state.iter().map(|state| word(*state)))
+    let query = samples
+        .with_each("thread", &args.thread)
         .with_each("phase", &args.phase)
         .with_each("phases", args.phases.then_some("true"))
         .with_each("group", &args.group)
         .with("threads", word(args.threads))
-        .with("format", word(format))
+        .with("format", format);
+    with_view(query, &args.view)
+}
+
+/// The query with the parameters of a view. All are explicit, because the collector's own default is the
+/// whole profile.
+fn with_view(query: Query, view: &ViewArgs) -> Query {
+    let mut states: Vec<String> = view.state.iter().map(|state| word(*state)).collect();
+    if states.is_empty() {
+        states.push("cpu".to_owned());
+    }
+    query
+        .with_each("state", states)
+        .with_each("state", view.runnable.then_some("runnable"))
+        .with_each("state", view.waiting.then_some("wait"))
+        .with("outside", if view.outside { "shown" } else { "hidden" })
+        .with("stacks", word(view.stacks))
+        .with_each("focus", &view.focus)
+        .with_each("hide", &view.hide)
+        .with_each("merge", &view.merge)
+        .with_each("recursion", view.recursion.then_some("true"))
+        .with_each("invert", view.invert.then_some("true"))
+        .with_each("zoom", &view.zoom)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::args::{Cli, Command};
+
+    fn view_of(words: &str) -> Query {
+        let words = ["emberline", "profile"].into_iter().chain(words.split_whitespace());
+        let Command::Profile(args) = Cli::try_parse_from(words).unwrap().command else {
+            panic!("profile was typed");
+        };
+        with_view(Query::default(), &args.view)
+    }
+
+    #[test]
+    fn the_default_view_is_that_of_the_page() {
+        let view = |states: &[&str], outside, stacks| {
+            let query = Query::default().with_each("state", states.iter().copied());
+            query.with("outside", outside).with("stacks", stacks)
+        };
+        assert_eq!(view_of(""), view(&["cpu"], "hidden", "simple"));
+        let everything = "--runnable --waiting --outside --stacks full";
+        assert_eq!(view_of(everything), view(&["cpu", "runnable", "wait"], "shown", "full"));
+        assert_eq!(view_of("--state disk"), view(&["disk"], "hidden", "simple"));
+    }
+
+    #[test]
+    fn a_task_has_the_seconds_in_which_its_cycles_start() {
+        let task = |start_ns, duration_ns| Task { start_ns, duration_ns, ..Task::default() };
+        assert_eq!(seconds_of(&task(10 * SECOND_NS + 1, 1)), 9..11);
+        assert_eq!(seconds_of(&task(10 * SECOND_NS, 1_260_000_000)), 9..12);
+        assert_eq!(seconds_of(&task(-1, 0)), -2..0);
+    }
+
+    #[test]
+    fn the_coverage_of_a_task_is_told() {
+        let task = Task {
+            name: "load".to_owned(),
+            key: "load-7".to_owned(),
+            worker: "w".to_owned(),
+            thread_name: "pool-1".to_owned(),
+            start_ns: 10 * SECOND_NS + 1,
+            duration_ns: 1_260_000_000,
+            ..Task::default()
+        };
+        let expected = "load load-7 ran 1.26 s on thread pool-1 of w; the profile covers the 3 s of that \
+                        thread around it, in tasks of this name";
+        assert_eq!(coverage(&task), expected);
+    }
 }

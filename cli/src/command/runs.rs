@@ -2,7 +2,7 @@
 
 use api::{Run, RunName, RunsAnswer};
 
-use super::show;
+use super::show_changed;
 use crate::args::{RunArgs, RunCommand, RunsArgs};
 use crate::client::{Client, Query};
 use crate::output::say;
@@ -10,7 +10,13 @@ use crate::view::runs;
 
 pub(crate) fn list(args: &RunsArgs) -> anyhow::Result<()> {
     let query = Query::default().with_each("name", &args.name);
-    show::<RunsAnswer>(&args.ask, "runs", &query)
+    show_changed(&args.ask, "runs", &query, |answer: &mut RunsAnswer| {
+        let total = answer.runs.len();
+        answer.runs.truncate(usize::try_from(args.limit).unwrap_or(usize::MAX));
+        let shown = answer.runs.len();
+        let note = || format!("the newest {shown} of {total} runs; --limit shows more");
+        (shown < total).then(note)
+    })
 }
 
 pub(crate) fn mark(args: &RunArgs) -> anyhow::Result<()> {

@@ -1,49 +1,154 @@
 //! `emberline serve`
 
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use collector::{Collector, Limits, ServeOptions};
+use collector::auth::{TokenFile, TokenSource};
+use collector::serve::{Reloader, TlsOptions};
+use collector::{Collector, Limits, ScrapeTarget, ServeOptions, SymbolSource};
+use tls::CertificateFiles;
+use tokio::signal::unix::{SignalKind, signal};
 
-use crate::args::ServeArgs;
+use crate::args::{DebuginfodUrls, ScrapeArg, ServeArgs, quota_settings};
+use crate::client::external::{fetch_profile, without_password};
+use crate::exit::BadInput;
 use crate::output::say;
-use crate::signals::StopRequests;
+use crate::service_manager;
+use crate::signals::{StopRequests, survive_hangup};
+
+/// Most services that are asked for profiles. Each holds one of the threads that may block.
+const SCRAPES_MAX: usize = 64;
 
 pub(crate) fn run(args: ServeArgs) -> anyhow::Result<()> {
+    collector::serve::raise_descriptor_limit();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .context("could not start the collector's threads")?;
-    runtime.block_on(serve(args))
+    let served = runtime.block_on(serve(args));
+    // Queries of readers that are gone, and a sealing that takes too long.
+    runtime.shutdown_background();
+    served
+}
+
+/// Reloads files at each SIGHUP, which would end the process otherwise.
+fn reload_on_hangup(reloader: Reloader) -> anyhow::Result<impl Future<Output = ()>> {
+    let mut hangups = signal(SignalKind::hangup()).context("could not listen for SIGHUP")?;
+    Ok(async move {
+        while hangups.recv().await.is_some() {
+            let reloader = reloader.clone();
+            service_manager::reloading();
+            if tokio::task::spawn_blocking(move || reloader.reload()).await.is_err() {
+                tracing::error!("reloading panicked: a bug in Emberline");
+            }
+            service_manager::reloaded();
+        }
+    })
+}
+
+/// The token file that was named, or the one of the store.
+fn token_source(file: Option<PathBuf>, data: Option<&Path>) -> TokenSource {
+    match (file, data) {
+        (Some(file), _) => TokenSource::File(TokenFile::new(file)),
+        (None, Some(data)) => TokenSource::File(TokenFile::in_folder(data)),
+        (None, None) => TokenSource::None,
+    }
+}
+
+/// Where the collector looks for symbols, if anywhere.
+fn symbol_source(
+    folder: Option<PathBuf>,
+    servers: Option<DebuginfodUrls>,
+    has_data: bool,
+) -> anyhow::Result<Option<SymbolSource>> {
+    let DebuginfodUrls(mut debuginfod) = servers.unwrap_or_default();
+    if !debuginfod.is_empty() && has_data {
+        say(&format!("build ids without names are sent to {}", debuginfod.join(", ")));
+    } else if !debuginfod.is_empty() {
+        say("debuginfod servers are not asked: symbols need --data DIR");
+        debuginfod.clear();
+    }
+    if folder.is_none() && debuginfod.is_empty() {
+        return Ok(None);
+    }
+    let program = std::env::current_exe().context("cannot find this program's file")?;
+    Ok(Some(SymbolSource { folder, debuginfod, program }))
+}
+
+/// The services to ask for profiles; each name is a worker.
+fn scrape_targets(scrapes: Vec<ScrapeArg>) -> Result<Vec<ScrapeTarget>, BadInput> {
+    if scrapes.len() > SCRAPES_MAX {
+        return Err(BadInput(format!("at most {SCRAPES_MAX} services can be scraped")));
+    }
+    let mut names = HashSet::new();
+    if let Some(twice) = scrapes.iter().find(|scrape| !names.insert(scrape.name.clone())) {
+        let name = &twice.name;
+        return Err(BadInput(format!("two --scrape are named {name:?}; add name=NAME to one")));
+    }
+    let target = |ScrapeArg { url, name, every }| ScrapeTarget {
+        name,
+        url: without_password(&url),
+        every,
+        fetch: Arc::new(move |length, bytes_max| {
+            fetch_profile(&url, length, bytes_max).map_err(|error| format!("{error:#}"))
+        }),
+    };
+    Ok(scrapes.into_iter().map(target).collect())
 }
 
 async fn serve(args: ServeArgs) -> anyhow::Result<()> {
     let stop = StopRequests::listen().context("could not listen for Ctrl-C and SIGTERM")?;
+    survive_hangup().context("could not listen for SIGHUP")?;
     let store = args.data.as_deref().map(super::demo::store_line);
     let mut limits = Limits::default();
     if let Some(milliseconds) = args.seal_every {
         limits.seal_every = Duration::from_secs_f64(milliseconds.clamp(1.0, 3_600e3) / 1e3);
     }
+    let certificate = args.tls_cert.zip(args.tls_key);
+    let certificate = certificate.map(|(cert, key)| CertificateFiles { cert, key });
+    let client_ca = args.client_ca;
+    let symbols = symbol_source(args.symbols, args.debuginfod, args.data.is_some())?;
     let server = Collector::bind(ServeOptions {
         listen: args.listen,
+        tls: certificate.map(|certificate| TlsOptions { certificate, client_ca }),
+        socket_users: args.socket_users,
         insecure_listen: args.insecure_listen,
+        public_names: args.public_names,
         retention: (&args.retention).into(),
+        tokens: token_source(args.tokens, args.data.as_deref()),
         data: args.data,
+        symbols,
         limits,
+        quotas: quota_settings(&args.quotas)?,
+        task_label: args.task_label,
+        scrapes: scrape_targets(args.scrapes)?,
         ..ServeOptions::default()
     })
     .await?;
-    let url = format!("http://{}", server.local_addr());
+    tokio::spawn(reload_on_hangup(server.reloader())?);
+    let url = server.url();
+    if url.starts_with("http") {
+        say(&format!("open {url} in a browser"));
+    }
     say(&format!("collector on {url}; agents report there"));
+    if let Some(fingerprint) = server.fingerprint() {
+        say(&format!("clients without the certificate's authority add #{fingerprint} to the URL"));
+    }
     if let Some(store) = store {
         say(&store);
     }
     super::demo::report_damage(&server);
-    say(&super::demo::hints(&url));
+    say(&super::demo::hints(&url, &url));
     say("Ctrl-C stops it.");
+    tokio::spawn(service_manager::keep_watchdog_quiet());
+    service_manager::ready(&url);
     server
         .serve(async {
             stop.first().await;
+            service_manager::stopping();
             say("stopping; a second Ctrl-C stops at once");
         })
         .await?;

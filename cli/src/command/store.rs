@@ -5,7 +5,7 @@ use collector::store;
 use serde::Serialize;
 
 use crate::args::{RowFormat, StoreArgs, StoreCommand, StorePlaceArgs};
-use crate::output::{print, say};
+use crate::output::{print, print_json, say};
 use crate::view::store as view;
 
 pub(crate) fn run(args: &StoreArgs) -> anyhow::Result<()> {
@@ -44,9 +44,8 @@ fn show<T: Serialize>(
     value: &T,
     table: impl Fn(&T) -> String,
 ) -> anyhow::Result<()> {
-    let text = match args.format {
-        RowFormat::Table => table(value),
-        RowFormat::Json => serde_json::to_string_pretty(value)? + "\n",
-    };
-    print(text.as_bytes())
+    match args.format {
+        RowFormat::Table => print(table(value).as_bytes()),
+        RowFormat::Json => print_json(serde_json::to_vec_pretty(value)?),
+    }
 }

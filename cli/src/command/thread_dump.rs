@@ -5,7 +5,7 @@ use api::ThreadDumpAnswer;
 
 use crate::args::{RowFormat, ThreadDumpArgs, word};
 use crate::client::{Client, Query};
-use crate::output::{print, say};
+use crate::output::{print, print_json, say};
 use crate::view::thread_dump;
 
 pub(crate) fn run(args: &ThreadDumpArgs) -> anyhow::Result<()> {
@@ -15,11 +15,10 @@ pub(crate) fn run(args: &ThreadDumpArgs) -> anyhow::Result<()> {
         .with_each("worker", &args.worker)
         .with_each("thread", &args.thread)
         .with("threads", word(args.threads));
-    let mut body = client.get("thread-dump", &query)?.body;
+    let body = client.get("thread-dump", &query)?.body;
     let dump: ThreadDumpAnswer = client.parse(&body)?;
     if args.ask.format == RowFormat::Json {
-        body.push(b'\n');
-        print(&body)?;
+        print_json(body)?;
     } else {
         print(thread_dump::text(&dump, !args.no_group).as_bytes())?;
     }

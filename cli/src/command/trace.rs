@@ -21,23 +21,13 @@ const PAGE_TASKS: u32 = 50_000;
 
 /// Writes all tasks of the range, or the newest `--limit` ones, as a trace.
 pub(super) fn run(args: &TasksArgs, client: &Client, file: Option<&Path>) -> anyhow::Result<()> {
-    let mut ask = |piece: Option<Range<i64>>| -> anyhow::Result<TasksAnswer> {
-        let range = piece.map(|piece| absolute(&args.range, &piece)).transpose()?;
-        let query = base_query(args, range.as_ref().unwrap_or(&args.range));
-        let limit = args.limit.unwrap_or(PAGE_TASKS);
-        Ok(client.get_json("tasks", &query.with("limit", limit.to_string()))?)
-    };
     let failed = || match file {
         Some(file) => format!("could not write {}", file.display()),
         None => "could not write to stdout".to_owned(),
     };
     let (about, processes) = write_to(file, |out| {
         let mut trace = Trace::new(out).with_context(failed)?;
-        let mut take = |tasks| trace.write(tasks).with_context(failed);
-        let about = match args.limit {
-            Some(_) => newest(&mut ask, &mut take)?,
-            None => all(&mut ask, &mut take)?,
-        };
+        let about = read_tasks(args, client, &mut |tasks| trace.write(tasks).with_context(failed))?;
         let processes = trace.processes();
         trace.finish(&about).with_context(failed)?;
         Ok((about, processes))
@@ -54,6 +44,24 @@ pub(super) fn run(args: &TasksArgs, client: &Client, file: Option<&Path>) -> any
     Ok(())
 }
 
+/// Passes all tasks of the range, or the newest `--limit` ones, to `take`, some tens of thousands at once.
+pub(super) fn read_tasks(
+    args: &TasksArgs,
+    client: &Client,
+    take: &mut dyn FnMut(Vec<Task>) -> anyhow::Result<()>,
+) -> anyhow::Result<About> {
+    let mut ask = |piece: Option<Range<i64>>| -> anyhow::Result<TasksAnswer> {
+        let range = piece.map(|piece| absolute(&args.range, &piece)).transpose()?;
+        let query = base_query(args, range.as_ref().unwrap_or(&args.range));
+        let limit = args.limit.unwrap_or(PAGE_TASKS);
+        Ok(client.get_json("tasks", &query.with("limit", limit.to_string()))?)
+    };
+    match args.limit {
+        Some(_) => newest(&mut ask, take),
+        None => all(&mut ask, take),
+    }
+}
+
 /// The same workers, in that piece of time.
 fn absolute(range: &RangeArgs, piece: &Range<i64>) -> anyhow::Result<RangeArgs> {
     let text = |ns: i64| -> anyhow::Result<Option<String>> {
@@ -68,7 +76,7 @@ fn absolute(range: &RangeArgs, piece: &Range<i64>) -> anyhow::Result<RangeArgs> 
     })
 }
 
-fn notes(about: &About) -> Vec<String> {
+pub(super) fn notes(about: &About) -> Vec<String> {
     let mut notes = Vec::new();
     if about.tasks == 0 {
         notes.push(format!("no matching tasks in {}", span(&about.from, &about.to)));

@@ -10,7 +10,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use super::range_query;
 use crate::args::{RowFormat, WatchArgs};
 use crate::client::{Client, ClientError, Query};
-use crate::output::{print, say};
+use crate::output::{print, print_json, say};
 use crate::view::View as _;
 use crate::view::progress::{failed, is_done, is_idle, picture};
 
@@ -27,7 +27,7 @@ pub(crate) fn run(args: &WatchArgs) -> anyhow::Result<()> {
     let query = range_query(&args.range).with_each("task", &args.task);
     let progress = if args.once { request(&client, &query)? } else { watch(&client, &query)? };
     match args.ask.format {
-        RowFormat::Json => print(&json(&progress)?)?,
+        RowFormat::Json => print_json(serde_json::to_vec(&progress)?)?,
         RowFormat::Table => {
             progress.notes().iter().for_each(|note| say(note));
             print(progress.text().as_bytes())?;
@@ -38,12 +38,6 @@ pub(crate) fn run(args: &WatchArgs) -> anyhow::Result<()> {
         1 => bail!("a task has failed or was lost"),
         failed => bail!("{failed} tasks have failed or were lost"),
     }
-}
-
-fn json(progress: &ProgressAnswer) -> serde_json::Result<Vec<u8>> {
-    let mut json = serde_json::to_vec(progress)?;
-    json.push(b'\n');
-    Ok(json)
 }
 
 fn request(client: &Client, query: &Query) -> Result<ProgressAnswer, ClientError> {

@@ -1,22 +1,47 @@
 //! Whether a collector responds, and whether its workers are fully sampled.
 
-use api::WorkersAnswer;
+use api::{ProfileAnswer, WorkersAnswer};
 
 use super::Finding;
 use crate::client::{Client, ClientError, Query};
-use crate::view::workers::blocked_reason;
+use crate::credentials;
+use crate::view::workers::{blocked_reason, connected_lives, lost_workers, quota_note};
 
 /// Longest list of workers in one finding.
 const WORKERS_NAMED_MAX: usize = 5;
+
+/// Time in which functions without names are looked for.
+const SYMBOLS_FROM: &str = "-15m";
+
+/// Less time without names is no finding: code of the kernel and of libraries has some.
+const UNNAMED_PERCENT_MAX: f64 = 5.0;
+
+/// What to do about a token that is missing or rejected.
+const TOKEN_HINT: &str = "get a token from the collector's operator, write it to a file of mode 600, and \
+                          set EMBERLINE_TOKEN_FILE; agents keep their samples until theirs is accepted";
 
 /// Checks the collector at `url`.
 ///
 /// # Errors
 /// If `url` is invalid. A collector that does not respond is a finding.
 pub(crate) fn examine(url: &str) -> Result<Vec<Finding>, ClientError> {
-    match Client::new(url)?.get_json::<WorkersAnswer>("workers", &Query::default()) {
-        Ok(workers) => Ok(fleet(url, &workers)),
+    let token = match credentials::token(url) {
+        Ok(token) => token,
+        Err(error) => return Ok(vec![Finding::bad("token", error.to_string(), TOKEN_HINT)]),
+    };
+    let client = Client::with_token(url, token)?;
+    match client.get_json::<WorkersAnswer>("workers", &Query::default()) {
+        Ok(workers) => {
+            let mut findings = fleet(url, &workers);
+            let query = Query::default().with("from", SYMBOLS_FROM);
+            // A collector of an earlier version does not tell.
+            if let Ok(profile) = client.get_json::<ProfileAnswer>("profile", &query) {
+                findings.extend(symbols(&profile));
+            }
+            Ok(findings)
+        }
         Err(error @ ClientError::Url { .. }) => Err(error),
+        Err(ClientError::Denied(reason)) => Ok(vec![Finding::bad("token", reason, TOKEN_HINT)]),
         Err(ClientError::Unreachable { source, .. }) => Ok(vec![Finding::bad(
             "collector",
             format!("no response from {url}: {source}"),
@@ -31,6 +56,71 @@ pub(crate) fn examine(url: &str) -> Result<Vec<Finding>, ClientError> {
     }
 }
 
+/// Modules without names of functions, with their share of time.
+fn symbols(profile: &ProfileAnswer) -> Vec<Finding> {
+    let whole_ns = profile.totals.total_ns;
+    let share = |part_ns: u64| part_ns as f64 * 100.0 / whole_ns.max(1) as f64;
+    if whole_ns > 0 && share(profile.unnamed.total_ns) < UNNAMED_PERCENT_MAX {
+        return vec![Finding::ok("symbols", "functions have names")];
+    }
+    let modules = profile.unnamed.modules.iter().take(WORKERS_NAMED_MAX);
+    let modules = modules.filter(|module| share(module.own_ns) >= UNNAMED_PERCENT_MAX / 10.0);
+    let finding = |module: &api::UnnamedModule| {
+        let share = share(module.own_ns);
+        let found = format!("{}: {share:.1} % of the time has no names", module.module);
+        Finding::warn("symbols", found, &*module.help)
+    };
+    modules.map(finding).collect()
+}
+
+/// Connected workers with threads that block the sampler's signal, their number and since when.
+fn signal_blocked(fleet: &WorkersAnswer) -> Option<String> {
+    let epochs = fleet
+        .workers
+        .iter()
+        .flat_map(|worker| worker.epochs.iter().map(|epoch| (&*worker.worker, epoch)));
+    let connected = epochs.filter(|(_, epoch)| epoch.connected);
+    let blocked = connected.filter_map(|(worker, epoch)| {
+        let since = epoch.signal_blocked_since.as_ref()?;
+        Some(format!("{worker} {} since {since}", epoch.signal_blocked_threads))
+    });
+    listed(&blocked.collect::<Vec<_>>())
+}
+
+/// Workers with several connected agents, and their number.
+fn duplicated(fleet: &WorkersAnswer) -> Option<String> {
+    let workers = fleet.workers.iter().filter_map(|worker| {
+        let connected = connected_lives(worker);
+        (connected > 1).then(|| format!("{} ({connected})", worker.worker))
+    });
+    listed(&workers.collect::<Vec<_>>())
+}
+
+/// Workers that crashed, went silent or did not return. A worker that has been restarted since then is
+/// only a warning.
+fn lost(fleet: &WorkersAnswer) -> impl Iterator<Item = Finding> {
+    let lost = lost_workers(fleet).take(WORKERS_NAMED_MAX);
+    lost.map(move |end| {
+        let again = if end.is_newest { "" } else { "; it was restarted" };
+        let found = format!("{}: {}{again}", end.text(&fleet.now), end.disconnect.cause);
+        let advice = end.disconnect.next_step.clone().unwrap_or_default();
+        let is_bad = end.is_newest && end.disconnect.reason != "unknown";
+        if is_bad {
+            Finding::bad("workers", found, advice)
+        } else {
+            Finding::warn("workers", found, advice)
+        }
+    })
+}
+
+/// The first of these texts, and how many more there are; `None` if there are none.
+fn listed(texts: &[String]) -> Option<String> {
+    let first = &texts[..texts.len().min(WORKERS_NAMED_MAX)];
+    let rest = texts.len() - first.len();
+    let more = if rest > 0 { format!(" and {rest} more") } else { String::new() };
+    (!texts.is_empty()).then(|| format!("{}{more}", first.join(", ")))
+}
+
 fn fleet(url: &str, fleet: &WorkersAnswer) -> Vec<Finding> {
     let connected: Vec<(&str, &str)> = fleet
         .workers
@@ -40,6 +130,12 @@ fn fleet(url: &str, fleet: &WorkersAnswer) -> Vec<Finding> {
         .map(|(worker, epoch)| (worker, epoch.sampler_mode.as_deref().unwrap_or_default()))
         .collect();
     let count = connected.len();
+    let refused: Vec<String> = fleet
+        .quotas
+        .iter()
+        .filter(|met| met.refused > 0)
+        .map(|met| quota_note(met, &fleet.now))
+        .collect();
     let blocked = blocked_reason(&fleet.ingest);
     let mut findings = vec![match blocked {
         None => Finding::ok("collector", format!("responds at {url}")),
@@ -50,6 +146,15 @@ fn fleet(url: &str, fleet: &WorkersAnswer) -> Vec<Finding> {
              retry",
         ),
     }];
+    if let Some(refused) = listed(&refused) {
+        findings.push(Finding::warn(
+            "quotas",
+            refused,
+            "agents keep their samples and retry; if these are honest, raise the quota with `emberline \
+             token new --quota` or `emberline serve --quota`, else revoke the token",
+        ));
+    }
+    findings.extend(lost(fleet));
     if count == 0 {
         let advice = match blocked {
             Some(_) => "agents are rejected; they reconnect by themselves when ingestion resumes",
@@ -67,7 +172,23 @@ fn fleet(url: &str, fleet: &WorkersAnswer) -> Vec<Finding> {
     if let Some(partial) = &partial {
         findings.push(Finding::warn("workers", format!("partially sampled: {partial}"), advice));
     }
-    if off.is_none() && partial.is_none() {
+    let blocked = signal_blocked(fleet);
+    if let Some(blocked) = &blocked {
+        findings.push(Finding::warn(
+            "workers",
+            format!("threads that block the sampler's signal: {blocked}"),
+            "unblock SIGURG in these threads: while they run they have no stacks; their time is in \
+             the right task",
+        ));
+    }
+    if let Some(duplicated) = duplicated(fleet) {
+        findings.push(Finding::warn(
+            "workers",
+            format!("several connected agents with one id: {duplicated}"),
+            "give each process a worker id of its own: their time is summed as one worker's",
+        ));
+    }
+    if off.is_none() && partial.is_none() && blocked.is_none() {
         findings.push(Finding::ok("workers", format!("{count} connected, fully sampled")));
     }
     findings
@@ -91,7 +212,7 @@ mod tests {
 
     use super::*;
     use crate::doctor::Report;
-    use api::{Epoch, IngestStatus, WorkerEpochs};
+    use api::{Disconnect, Epoch, IngestStatus, QuotaUse, WorkerEpochs};
 
     fn check(modes: &[(&str, bool, &str)], expected: Expect) {
         check_with(modes, IngestStatus { open: true, ..IngestStatus::default() }, expected);
@@ -146,6 +267,104 @@ mod tests {
                                          → start the agent in a worker, with the URL of this collector in EMBERLINE_URL
             "#]],
         );
+    }
+
+    #[test]
+    fn a_crashed_worker_is_bad_until_it_is_restarted() {
+        let life = |reason: Option<&'static str>| Epoch {
+            pid: 17,
+            host: "h".to_owned(),
+            connected: reason.is_none(),
+            state: if reason.is_none() { "connected".into() } else { "gone".into() },
+            last_seen: "2026-01-31T11:59:00Z".to_owned(),
+            sampler_mode: Some("full".into()),
+            disconnect: reason.map(|reason| Disconnect {
+                reason: reason.into(),
+                cause: "why".into(),
+                next_step: (reason != "clean").then(|| "look".to_owned()),
+                ..Disconnect::default()
+            }),
+            ..Epoch::default()
+        };
+        let worker = |worker: &str, lives: &[Option<&'static str>]| WorkerEpochs {
+            worker: worker.to_owned(),
+            epochs: lives.iter().map(|reason| life(*reason)).collect(),
+        };
+        let workers = vec![
+            worker("a", &[Some("crashed"), None]),
+            worker("b", &[Some("silent")]),
+            worker("c", &[Some("clean")]),
+            worker("d", &[Some("unknown")]),
+        ];
+        let answer = WorkersAnswer {
+            now: "2026-01-31T12:00:00Z".to_owned(),
+            ingest: IngestStatus { open: true, ..IngestStatus::default() },
+            workers,
+            ..WorkersAnswer::default()
+        };
+        let findings = fleet("http://c:1", &answer);
+        expect![[r#"
+            fleet
+            ok    collector          responds at http://c:1
+            warn  workers            a crashed (process 17 on h, last seen 1 min ago): why; it was restarted
+                                     → look
+            bad   workers            b silent (process 17 on h, last seen 1 min ago): why
+                                     → look
+            warn  workers            d missing (process 17 on h, last seen 1 min ago): why
+                                     → look
+            ok    workers            1 connected, fully sampled
+        "#]]
+        .assert_eq(&Report { subject: "fleet".into(), findings }.text());
+    }
+
+    #[test]
+    fn two_live_agents_with_one_id_are_a_warning() {
+        let life =
+            |connected| Epoch { connected, sampler_mode: Some("full".into()), ..Epoch::default() };
+        let worker = |worker: &str, lives: &[bool]| WorkerEpochs {
+            worker: worker.to_owned(),
+            epochs: lives.iter().map(|connected| life(*connected)).collect(),
+        };
+        let ingest = IngestStatus { open: true, ..IngestStatus::default() };
+        let workers = vec![worker("w-1", &[true, false, true]), worker("w-2", &[false, true])];
+        let answer = WorkersAnswer { ingest, workers, ..WorkersAnswer::default() };
+        let findings = fleet("http://c:1", &answer);
+        expect![[r#"
+            fleet
+            ok    collector          responds at http://c:1
+            warn  workers            several connected agents with one id: w-1 (2)
+                                     → give each process a worker id of its own: their time is summed as one worker's
+            ok    workers            3 connected, fully sampled
+        "#]]
+        .assert_eq(&Report { subject: "fleet".into(), findings }.text());
+    }
+
+    #[test]
+    fn refusals_by_quotas_are_a_warning() {
+        let met = |refused, delayed| QuotaUse {
+            identity: "token 3f9a2c01".to_owned(),
+            quota: "sessions".into(),
+            value: Some(100),
+            refused,
+            delayed,
+            last: "2026-01-31T12:00:00Z".to_owned(),
+        };
+        let answer = WorkersAnswer {
+            now: "2026-01-31T12:00:12Z".to_owned(),
+            ingest: IngestStatus { open: true, ..IngestStatus::default() },
+            quotas: vec![met(7, 1), met(0, 9)],
+            ..WorkersAnswer::default()
+        };
+        let findings = fleet("http://c:1", &answer);
+        expect![[r#"
+            fleet
+            ok    collector          responds at http://c:1
+            warn  quotas             token 3f9a2c01 reached its quota sessions=100: 7 refused, 1 delayed, the last 12.0 s ago
+                                     → agents keep their samples and retry; if these are honest, raise the quota with `emberline token new --quota` or `emberline serve --quota`, else revoke the token
+            warn  workers            none connected
+                                     → start the agent in a worker, with the URL of this collector in EMBERLINE_URL
+        "#]]
+        .assert_eq(&Report { subject: "fleet".into(), findings }.text());
     }
 
     #[test]

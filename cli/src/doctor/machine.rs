@@ -38,11 +38,11 @@ pub(crate) fn examine() -> Report {
 
 fn architecture(name: &str) -> Finding {
     match name {
-        "x86_64" => Finding::ok("architecture", name),
+        "aarch64" | "x86_64" => Finding::ok("architecture", name),
         other => Finding::bad(
             "architecture",
             other,
-            "the agent samples on x86_64 only; it stays off here",
+            "the agent samples on x86_64 and aarch64 only; it stays off here",
         ),
     }
 }
@@ -75,16 +75,29 @@ fn timers() -> Finding {
 }
 
 fn wait_sites() -> Finding {
-    let path = "/proc/thread-self/syscall";
+    file_of_thread(
+        "blocked threads",
+        "/proc/thread-self/syscall",
+        "blocked threads have no stacks without it; mount /proc, and do not set dumpable to 0",
+    )
+}
+
+fn run_delay() -> Finding {
+    file_of_thread(
+        "run queue delay",
+        "/proc/thread-self/schedstat",
+        "time waiting for a CPU counts as running; use a kernel with CONFIG_SCHED_INFO",
+    )
+}
+
+/// Whether a thread can read this file of its own.
+fn file_of_thread(check: &'static str, path: &str, advice: &str) -> Finding {
     match read_start(path) {
-        Ok(text) if !text.is_empty() => {
-            Finding::ok("blocked threads", format!("{path} is readable"))
+        Ok(text) if !text.is_empty() => Finding::ok(check, format!("{path} is readable")),
+        failed => {
+            let found = format!("{path} cannot be read{}", reason(failed.err()));
+            Finding::warn(check, found, advice)
         }
-        failed => Finding::warn(
-            "blocked threads",
-            format!("{path} cannot be read{}", reason(failed.err())),
-            "blocked threads have no stacks without it; mount /proc, and do not set dumpable to 0",
-        ),
     }
 }
 
@@ -116,20 +129,6 @@ fn memory() -> Finding {
             check,
             format!("cannot read own memory: {error}; /proc/self/mem{}", reason(failed.err())),
             format!("blocked threads have no stacks without it: {ALLOW}"),
-        ),
-    }
-}
-
-fn run_delay() -> Finding {
-    let path = "/proc/thread-self/schedstat";
-    match read_start(path) {
-        Ok(text) if !text.is_empty() => {
-            Finding::ok("run queue delay", format!("{path} is readable"))
-        }
-        failed => Finding::warn(
-            "run queue delay",
-            format!("{path} cannot be read{}", reason(failed.err())),
-            "time waiting for a CPU counts as running; use a kernel with CONFIG_SCHED_INFO",
         ),
     }
 }
@@ -198,7 +197,7 @@ mod tests {
 
     #[test]
     fn modes_that_stop_the_agent_are_bad() {
-        assert_eq!(architecture("aarch64").level, Level::Bad);
+        assert_eq!(architecture("riscv64").level, Level::Bad);
         assert_eq!(seccomp("1").level, Level::Bad);
         assert_eq!(seccomp("2").level, Level::Ok);
         assert_eq!(dumpable(false).level, Level::Warn);

@@ -9,6 +9,8 @@ use std::fmt::Write as _;
 use flamegraph::text::printable;
 use serde::Serialize;
 
+use crate::output::json_line;
+
 /// Severity of a finding.
 #[derive(Serialize, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[serde(rename_all = "lowercase")]
@@ -75,9 +77,7 @@ impl Report {
     }
 
     pub(crate) fn json(&self) -> serde_json::Result<Vec<u8>> {
-        let mut json = serde_json::to_vec_pretty(self)?;
-        json.push(b'\n');
-        Ok(json)
+        Ok(json_line(serde_json::to_vec_pretty(self)?))
     }
 }
 

@@ -111,6 +111,11 @@ fn inlined(facts: &Facts) -> Finding {
     if facts.compressed {
         return Finding::ok(check, "unknown: the tables are compressed");
     }
+    if facts.inlined && facts.is_rust && !facts.modules {
+        let found =
+            "recorded without their modules (line tables only): names are guessed from files";
+        return Finding::warn(check, found, lines_advice(facts));
+    }
     if facts.inlined {
         return Finding::ok(check, "recorded");
     }

@@ -3,21 +3,21 @@
 
 use api::{Phase, Task};
 
-use super::task::{end_ns, span};
+use super::task::Interval;
 
 /// The events of a track that may not have ended yet.
 #[derive(Default, Debug)]
 pub(super) struct Lane {
     /// Tasks, each inside the previous one.
     open: Vec<Open>,
-    /// Start and stop of their phases.
-    phases: Vec<(i64, i64)>,
+    /// Their phases.
+    phases: Vec<Interval>,
 }
 
 #[derive(Debug)]
 struct Open {
     id: u64,
-    stop_ns: i64,
+    interval: Interval,
 }
 
 impl Lane {
@@ -25,23 +25,19 @@ impl Lane {
     /// parent, and wholly inside or outside each of the parent's phases. Returns whether it fits. Tasks
     /// come in the order of their starts, the longer first.
     pub(super) fn add(&mut self, task: &Task, inside: &[&Phase]) -> bool {
-        let start_ns = task.start_ns;
-        let stop_ns = end_ns(task);
-        self.open.retain(|open| open.stop_ns > start_ns);
-        self.phases.retain(|(_, phase_stop_ns)| *phase_stop_ns > start_ns);
-        let is_child = self
-            .open
-            .last()
-            .is_none_or(|parent| task.parent == Some(parent.id) && stop_ns <= parent.stop_ns);
-        // A phase contains the task, or starts after its end.
-        let clear = |&(from_ns, to_ns): &(i64, i64)| {
-            from_ns >= stop_ns || (from_ns <= start_ns && to_ns >= stop_ns)
-        };
-        if !is_child || !self.phases.iter().all(clear) {
+        let interval = Interval::of_task(task);
+        self.open.retain(|open| open.interval.stop_ns > interval.start_ns);
+        self.phases.retain(|phase| phase.stop_ns > interval.start_ns);
+        let is_child = self.open.last().is_none_or(|parent| {
+            task.parent == Some(parent.id) && parent.interval.contains(interval)
+        });
+        let is_clear =
+            |phase: &Interval| phase.start_ns >= interval.stop_ns || phase.contains(interval);
+        if !is_child || !self.phases.iter().all(is_clear) {
             return false;
         }
-        self.open.push(Open { id: task.id, stop_ns });
-        self.phases.extend(inside.iter().map(|phase| span(phase)));
+        self.open.push(Open { id: task.id, interval });
+        self.phases.extend(inside.iter().map(|phase| Interval::of_phase(phase)));
         true
     }
 }

@@ -1,9 +1,9 @@
 //! Tasks as a trace: the Trace Event Format, which Perfetto and chrome://tracing open.
 //!
-//! Each life of a worker is a process there. A thread has a track, on which a task is inside another only
-//! if it is its child; tasks that overlap otherwise, as futures do, are on further tracks of the thread.
-//! Phases are inside their task. Anything that fits on no track, such as waiting in a queue before the
-//! start, is a pair of asynchronous events.
+//! Each life of a worker is a process there. A thread has a track, on which a task is inside another
+//! only if it is its child; tasks that overlap otherwise, as futures do, are on further tracks of
+//! the thread. Phases are inside their task. Anything that fits on no track, such as waiting in a
+//! queue before the start, is a pair of asynchronous events.
 
 mod lanes;
 mod task;
@@ -18,10 +18,11 @@ use serde::Serialize;
 
 use self::lanes::Lane;
 pub(crate) use self::task::end_ns;
-use self::task::{args, earliest_ns, parts, span};
+use self::task::{Interval, args, earliest_ns, parts};
+use crate::output::json_text;
 
-/// Most tracks of a thread, because nobody reads more. Beyond it tasks are asynchronous events, whose
-/// tracks the viewer makes.
+/// Most tracks of a thread, because nobody reads more. Beyond it tasks are asynchronous events,
+/// whose tracks the viewer makes.
 const LANES_MAX: usize = 64;
 
 const DAY_NS: i64 = 86_400_000_000_000;
@@ -70,8 +71,22 @@ pub(crate) struct Trace<W> {
 #[derive(Debug)]
 struct Thread {
     /// Its index among all threads, by which viewers sort.
-    place: u64,
-    lanes: Vec<(u64, Lane)>,
+    index: u64,
+    lanes: Vec<(Track, Lane)>,
+}
+
+/// A row of a viewer.
+#[derive(Clone, Copy, Debug)]
+struct Track {
+    process: u64,
+    id: u64,
+}
+
+/// What two asynchronous events share, by which a viewer pairs them.
+#[derive(Clone, Copy, Debug)]
+struct PairId {
+    track: Track,
+    id: u64,
 }
 
 /// An event that waits for its time, ordered by start, the longer first, then by arrival.
@@ -96,7 +111,7 @@ impl fmt::Display for Microseconds {
 
 /// A text as JSON.
 fn quoted(text: &str) -> String {
-    serde_json::to_string(text).expect("a text can be written")
+    json_text(text).expect("a text can be written")
 }
 
 impl<W: Write> Trace<W> {
@@ -137,7 +152,7 @@ impl<W: Write> Trace<W> {
         self.out.write_all(b"\n],\"otherData\":")?;
         let tool = concat!("emberline ", env!("CARGO_PKG_VERSION"));
         let other_data = OtherData { tool, ts_from_unix_ns: base_ns, about };
-        serde_json::to_writer(&mut self.out, &other_data)?;
+        self.out.write_all(json_text(&other_data)?.as_bytes())?;
         self.out.write_all(b"}\n")?;
         self.out.flush()
     }
@@ -147,29 +162,28 @@ impl<W: Write> Trace<W> {
         let process = self.process(&task.worker, &task.epoch)?;
         let parts = parts(task);
         let (track, fits) = self.track(process, task, &parts.inside)?;
-        let place = (process, track);
-        let task_span = (task.start_ns, end_ns(task));
+        let interval = Interval::of_task(task);
         let name = quoted(&task.name);
-        let args = serde_json::to_string(&args(task, &parts.summed))?;
+        let args = json_text(&args(task, &parts.summed))?;
         if fits {
-            self.event(&(self.complete(&name, "task", place, task_span) + &args + "}"))?;
+            self.event(&(self.complete(&name, "task", track, interval) + &args + "}"))?;
             for phase in &parts.inside {
-                let text = self.complete(&quoted(&phase.name), "phase", place, span(phase));
-                self.pend(span(phase), text + "{}}");
+                let interval = Interval::of_phase(phase);
+                let text = self.complete(&quoted(&phase.name), "phase", track, interval);
+                self.pend(interval, text + "{}}");
             }
         } else {
-            self.ids += 1;
-            let at = (place, self.ids);
-            self.edge('b', &name, at, (task_span.0, &args))?;
+            let pair = self.next_pair(track);
+            self.begin(pair, &name, interval.start_ns, &args)?;
             for phase in &parts.inside {
-                self.pair(&quoted(&phase.name), at, span(phase), "{}")?;
+                self.pair(pair, phase, "{}")?;
             }
-            self.edge('e', &name, at, (task_span.1, "{}"))?;
+            self.end(pair, &name, interval.stop_ns)?;
         }
         for phase in &parts.outside {
-            self.ids += 1;
+            let pair = self.next_pair(track);
             let args = format!("{{\"task\":{},\"key\":{}}}", task.id, quoted(&task.key));
-            self.pair(&quoted(&phase.name), (place, self.ids), span(phase), &args)?;
+            self.pair(pair, phase, &args)?;
         }
         Ok(())
     }
@@ -182,22 +196,24 @@ impl<W: Write> Trace<W> {
         }
         self.numbers += 1;
         let process = self.numbers;
-        let place = self.processes.len();
+        let sort_index = self.processes.len().to_string();
         self.processes.insert(key, process);
-        self.metadata("process_name", (process, process), "name", &quoted(worker))?;
+        let track = Track { process, id: process };
+        self.metadata("process_name", track, "name", &quoted(worker))?;
         let label = quoted(&format!("epoch {epoch}"));
-        self.metadata("process_labels", (process, process), "labels", &label)?;
-        let place = place.to_string();
-        self.metadata("process_sort_index", (process, process), "sort_index", &place)?;
+        self.metadata("process_labels", track, "labels", &label)?;
+        self.metadata("process_sort_index", track, "sort_index", &sort_index)?;
         Ok(process)
     }
 
-    /// A track on which a task with these phases fits; if there is none, the thread's first, and `false`.
-    fn track(&mut self, process: u64, task: &Task, inside: &[&Phase]) -> io::Result<(u64, bool)> {
-        let count = self.threads.len() as u64;
-        let thread = (process, task.thread_id);
-        let thread = self.threads.entry(thread);
-        let thread = thread.or_insert_with(|| Thread { place: count, lanes: Vec::new() });
+    /// A track on which a task with these phases fits; if there is none, the thread's first, and
+    /// `false`.
+    fn track(&mut self, process: u64, task: &Task, inside: &[&Phase]) -> io::Result<(Track, bool)> {
+        let index = self.threads.len() as u64;
+        let thread = self
+            .threads
+            .entry((process, task.thread_id))
+            .or_insert_with(|| Thread { index, lanes: Vec::new() });
         for (track, lane) in &mut thread.lanes {
             if lane.add(task, inside) {
                 return Ok((*track, true));
@@ -208,11 +224,11 @@ impl<W: Write> Trace<W> {
             return Ok((thread.lanes[0].0, false));
         }
         self.numbers += 1;
-        let track = self.numbers;
+        let track = Track { process, id: self.numbers };
         let mut lane = Lane::default();
         lane.add(task, inside);
         thread.lanes.push((track, lane));
-        let place = thread.place * LANES_MAX as u64 + above as u64;
+        let sort_index = thread.index * LANES_MAX as u64 + above as u64;
         let mut name = match task.thread_name.as_str() {
             "" => format!("thread {}", task.thread_id),
             name => name.to_owned(),
@@ -220,22 +236,16 @@ impl<W: Write> Trace<W> {
         if above > 0 {
             name += &format!(" ({})", above + 1);
         }
-        self.metadata("thread_name", (process, track), "name", &quoted(&name))?;
-        self.metadata("thread_sort_index", (process, track), "sort_index", &place.to_string())?;
+        self.metadata("thread_name", track, "name", &quoted(&name))?;
+        self.metadata("thread_sort_index", track, "sort_index", &sort_index.to_string())?;
         Ok((track, true))
     }
 
     /// Writes metadata of a track.
-    fn metadata(
-        &mut self,
-        what: &str,
-        place: (u64, u64),
-        field: &str,
-        value: &str,
-    ) -> io::Result<()> {
-        let (process, track) = place;
+    fn metadata(&mut self, what: &str, track: Track, field: &str, value: &str) -> io::Result<()> {
+        let Track { process, id } = track;
         self.event(&format!(
-            "{{\"ph\":\"M\",\"name\":\"{what}\",\"pid\":{process},\"tid\":{track},\
+            "{{\"ph\":\"M\",\"name\":\"{what}\",\"pid\":{process},\"tid\":{id},\
              \"args\":{{\"{field}\":{value}}}}}"
         ))
     }
@@ -245,41 +255,48 @@ impl<W: Write> Trace<W> {
     }
 
     /// A complete event, up to its arguments.
-    fn complete(
-        &self,
-        name: &str,
-        category: &str,
-        (process, track): (u64, u64),
-        (start_ns, stop_ns): (i64, i64),
-    ) -> String {
-        let ts = self.microseconds(start_ns);
-        let dur = Microseconds(i128::from(stop_ns) - i128::from(start_ns));
+    fn complete(&self, name: &str, category: &str, track: Track, interval: Interval) -> String {
+        let Track { process, id } = track;
+        let ts = self.microseconds(interval.start_ns);
+        let dur = Microseconds(i128::from(interval.stop_ns) - i128::from(interval.start_ns));
         format!(
             "{{\"ph\":\"X\",\"cat\":\"{category}\",\"name\":{name},\"pid\":{process},\
-             \"tid\":{track},\"ts\":{ts},\"dur\":{dur},\"args\":"
+             \"tid\":{id},\"ts\":{ts},\"dur\":{dur},\"args\":"
         )
     }
 
-    /// A pair of asynchronous events.
-    fn pair(
-        &mut self,
-        name: &str,
-        at: ((u64, u64), u64),
-        (start_ns, stop_ns): (i64, i64),
-        args: &str,
-    ) -> io::Result<()> {
-        self.edge('b', name, at, (start_ns, args))?;
-        self.edge('e', name, at, (stop_ns, "{}"))
+    fn next_pair(&mut self, track: Track) -> PairId {
+        self.ids += 1;
+        PairId { track, id: self.ids }
     }
 
-    /// One event of a pair.
-    fn edge(
+    /// Writes a phase as a pair of asynchronous events.
+    fn pair(&mut self, pair: PairId, phase: &Phase, args: &str) -> io::Result<()> {
+        let name = quoted(&phase.name);
+        let interval = Interval::of_phase(phase);
+        self.begin(pair, &name, interval.start_ns, args)?;
+        self.end(pair, &name, interval.stop_ns)
+    }
+
+    fn begin(&mut self, pair: PairId, name: &str, ns: i64, args: &str) -> io::Result<()> {
+        self.half('b', pair, name, ns, args)
+    }
+
+    fn end(&mut self, pair: PairId, name: &str, ns: i64) -> io::Result<()> {
+        self.half('e', pair, name, ns, "{}")
+    }
+
+    /// Writes one event of a pair.
+    fn half(
         &mut self,
         kind: char,
+        pair: PairId,
         name: &str,
-        ((process, track), id): ((u64, u64), u64),
-        (ns, args): (i64, &str),
+        ns: i64,
+        args: &str,
     ) -> io::Result<()> {
+        let id = pair.id;
+        let Track { process, id: track } = pair.track;
         let ts = self.microseconds(ns);
         self.event(&format!(
             "{{\"ph\":\"{kind}\",\"cat\":\"async\",\"id\":\"{id:#x}\",\"name\":{name},\
@@ -288,10 +305,14 @@ impl<W: Write> Trace<W> {
     }
 
     /// Holds an event back until its time.
-    fn pend(&mut self, (start_ns, stop_ns): (i64, i64), text: String) {
+    fn pend(&mut self, interval: Interval, text: String) {
         self.numbers += 1;
-        let longer_first = Reverse(stop_ns);
-        self.pending.push(Reverse(Pending { start_ns, longer_first, number: self.numbers, text }));
+        self.pending.push(Reverse(Pending {
+            start_ns: interval.start_ns,
+            longer_first: Reverse(interval.stop_ns),
+            number: self.numbers,
+            text,
+        }));
     }
 
     /// Writes pending events that start no later than that.

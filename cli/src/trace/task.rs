@@ -5,6 +5,13 @@ use std::collections::BTreeMap;
 use api::{Phase, Task};
 use serde::Serialize;
 
+/// When a task or a phase started and stopped.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Interval {
+    pub(super) start_ns: i64,
+    pub(super) stop_ns: i64,
+}
+
 /// A task's phases, by how they can be shown.
 pub(super) struct Parts<'a> {
     /// Those inside the task that do not overlap.
@@ -54,20 +61,31 @@ pub(super) fn earliest_ns(task: &Task) -> i64 {
     task.phases.iter().map(|phase| phase.start_ns).fold(task.start_ns, i64::min)
 }
 
-/// Start and end of a phase.
-pub(super) fn span(phase: &Phase) -> (i64, i64) {
-    (phase.start_ns, phase.start_ns.saturating_add_unsigned(phase.duration_ns))
+impl Interval {
+    pub(super) fn of_task(task: &Task) -> Interval {
+        Interval { start_ns: task.start_ns, stop_ns: end_ns(task) }
+    }
+
+    pub(super) fn of_phase(phase: &Phase) -> Interval {
+        let stop_ns = phase.start_ns.saturating_add_unsigned(phase.duration_ns);
+        Interval { start_ns: phase.start_ns, stop_ns }
+    }
+
+    /// Whether `other` lies wholly inside this one.
+    pub(super) fn contains(self, other: Interval) -> bool {
+        self.start_ns <= other.start_ns && other.stop_ns <= self.stop_ns
+    }
 }
 
 pub(super) fn parts(task: &Task) -> Parts<'_> {
     let mut parts = Parts { inside: Vec::new(), outside: Vec::new(), summed: Vec::new() };
     let mut free_ns = task.start_ns;
     for phase in &task.phases {
-        let (start_ns, stop_ns) = span(phase);
+        let interval = Interval::of_phase(phase);
         if phase.count > 1 {
             parts.summed.push(phase);
-        } else if start_ns >= free_ns && stop_ns <= end_ns(task) {
-            free_ns = stop_ns;
+        } else if interval.start_ns >= free_ns && interval.stop_ns <= end_ns(task) {
+            free_ns = interval.stop_ns;
             parts.inside.push(phase);
         } else {
             parts.outside.push(phase);

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::*;
 
-pub(crate) fn task(id: u64, thread_id: u32, (start_ns, duration_ns): (i64, u64)) -> Task {
+pub(crate) fn task(id: u64, thread_id: u32, start_ns: i64, duration_ns: u64) -> Task {
     Task {
         worker: "w-1".to_owned(),
         epoch: "a1".to_owned(),
@@ -52,7 +52,7 @@ const NOON_NS: i64 = 1_769_860_800_000_000_000;
 /// names that must stay texts.
 #[test]
 fn a_trace_has_tracks_tasks_phases_and_asynchronous_events() {
-    let mut parent = task(7, 12, (NOON_NS + 1, 100_000));
+    let mut parent = task(7, 12, NOON_NS + 1, 100_000);
     parent.phases = vec![
         phase("queue", NOON_NS - 2_000, 2_001, 1),
         phase("transfer", NOON_NS + 1, 50_000, 1),
@@ -62,12 +62,12 @@ fn a_trace_has_tracks_tasks_phases_and_asynchronous_events() {
     parent.labels = BTreeMap::from([("shard".to_owned(), "7".to_owned())]);
     parent.attempt = Some(2);
     parent.result_bytes = Some(1_024);
-    let mut child = task(8, 12, (NOON_NS + 1_001, 9_999));
+    let mut child = task(8, 12, NOON_NS + 1_001, 9_999);
     child.parent = Some(7);
     child.name = "\"},\u{1b}größe".to_owned();
     child.outcome = "failed".into();
     child.cause = "no\nroom".to_owned();
-    let stranger = task(9, 12, (NOON_NS + 2_000, 500));
+    let stranger = task(9, 12, NOON_NS + 2_000, 500);
     expect![[r#"
         {"displayTimeUnit":"ns","traceEvents":[
         {"ph":"M","name":"process_name","pid":1,"tid":1,"args":{"name":"w-1"}},
@@ -113,10 +113,12 @@ type Shown = (u64, String, i64, i64);
 fn check(text: &str) -> (BTreeSet<Shown>, Vec<(String, i64, i64)>) {
     let trace: Value = serde_json::from_str(text).unwrap();
     let base_ns = trace["otherData"]["ts_from_unix_ns"].as_i64().unwrap();
-    let (mut tasks, mut phases) = (BTreeSet::new(), Vec::new());
+    let mut tasks = BTreeSet::new();
+    let mut phases = Vec::new();
     let mut open: BTreeMap<Track, Vec<(i64, i64)>> = BTreeMap::new();
     let mut pairs: BTreeMap<String, Vec<(Value, i64)>> = BTreeMap::new();
-    let (mut named, mut ended) = (BTreeSet::new(), BTreeSet::new());
+    let mut named = BTreeSet::new();
+    let mut ended = BTreeSet::new();
     let mut last_ns = i64::MIN;
     for event in trace["traceEvents"].as_array().unwrap() {
         let track = (event["pid"].as_u64().unwrap(), event["tid"].as_u64().unwrap());
@@ -173,8 +175,8 @@ fn any_task() -> impl Strategy<Value = Task> {
     let span = (0i64..100, 0u64..80);
     (0u32..2, span, prop::option::of(0u64..150), phases).prop_map(
         |(thread_id, (start_ns, duration_ns), parent, phases)| {
-            let span = (NOON_NS + start_ns, duration_ns);
-            let mut task = Task { parent, ..task(0, thread_id, span) };
+            let task = task(0, thread_id, NOON_NS + start_ns, duration_ns);
+            let mut task = Task { parent, ..task };
             let made = phases.into_iter().map(|(after_ns, duration_ns, count)| {
                 phase("transfer", task.start_ns + after_ns, duration_ns, count)
             });
@@ -196,7 +198,10 @@ proptest! {
         prop_assert_eq!(shown, expected.collect::<BTreeSet<Shown>>());
         let single = tasks.iter().flat_map(|task| &task.phases).filter(|phase| phase.count == 1);
         let mut single: Vec<_> = single
-            .map(|phase| (phase.name.clone(), span(phase).0, span(phase).1))
+            .map(|phase| {
+                let interval = Interval::of_phase(phase);
+                (phase.name.clone(), interval.start_ns, interval.stop_ns)
+            })
             .collect();
         single.sort();
         prop_assert_eq!(phases, single);
@@ -208,7 +213,7 @@ proptest! {
 fn past_the_limit_of_tracks_tasks_are_asynchronous() {
     let count = LANES_MAX as u64 + 10;
     let mut tasks: Vec<Task> =
-        (0..count).map(|id| task(id, 1, (NOON_NS + id as i64, 1_000))).collect();
+        (0..count).map(|id| task(id, 1, NOON_NS + id as i64, 1_000)).collect();
     for task in &mut tasks {
         task.phases = vec![phase("transfer", task.start_ns + 5, 10, 1)];
     }
@@ -222,7 +227,7 @@ fn past_the_limit_of_tracks_tasks_are_asynchronous() {
 /// A time far from the others, such as that of a hostile worker, is written without overflow.
 #[test]
 fn the_ends_of_time_can_be_written() {
-    let tasks = [task(1, 1, (i64::MIN, u64::MAX)), task(2, 1, (i64::MAX, u64::MAX))];
+    let tasks = [task(1, 1, i64::MIN, u64::MAX), task(2, 1, i64::MAX, u64::MAX)];
     let trace: Value = serde_json::from_str(&trace_of(&tasks)).unwrap();
     assert_eq!(trace["otherData"]["tasks"], 2);
 }

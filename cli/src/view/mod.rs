@@ -1,18 +1,25 @@
 //! Answers of a collector as text for the terminal.
 
+pub(crate) mod compare;
 pub(crate) mod profile;
 pub(crate) mod progress;
+pub(crate) mod report_diff;
 pub(crate) mod resources;
 pub(crate) mod runs;
 pub(crate) mod settings;
 pub(crate) mod store;
+pub(crate) mod symbols;
 pub(crate) mod tasks;
 pub(crate) mod thread_dump;
 pub(crate) mod thread_time;
+pub(crate) mod token;
 pub(crate) mod transfers;
 pub(crate) mod workers;
 
-use jiff::Timestamp;
+pub(crate) use flamegraph::text::{bytes, count as grouped, counted};
+use flamegraph::text::{digits, percentage, rounded_percent};
+
+use crate::zone;
 
 /// An answer that can be shown.
 pub(crate) trait View: serde::de::DeserializeOwned {
@@ -21,6 +28,22 @@ pub(crate) trait View: serde::de::DeserializeOwned {
 
     /// The answer itself, for stdout.
     fn text(&self) -> String;
+}
+
+/// A note about the number of rows, if there are none or more than those `shown`.
+fn row_count(
+    noun: &str,
+    shown: usize,
+    total: u64,
+    of: &api::TimeRange,
+    advice: &str,
+) -> Option<String> {
+    if total == 0 {
+        return Some(format!("no matching {noun} in {}", range(of)));
+    }
+    let shown = shown as u64;
+    let note = || format!("the latest {} of {} {noun}; {advice}", grouped(shown), grouped(total));
+    (total > shown).then(note)
 }
 
 /// A note about files of the store that could not be read, if there are any.
@@ -35,37 +58,6 @@ pub(crate) fn aggregated(tasks: u64) -> Option<String> {
     (tasks > 0).then(note)
 }
 
-/// A number of bytes with three digits, such as `1.24 MB`.
-pub(crate) fn bytes(number: u64) -> String {
-    const UNITS: [&str; 5] = ["kB", "MB", "GB", "TB", "PB"];
-    let mut scaled = number as f64;
-    let mut text = format!("{number} B");
-    for unit in UNITS {
-        scaled /= 1_000.0;
-        // From 0.9995 on, three digits round up to 1.00.
-        if scaled < 0.9995 {
-            break;
-        }
-        text = format!("{} {unit}", digits(scaled));
-    }
-    text
-}
-
-/// A number with three digits.
-fn digits(number: f64) -> String {
-    let decimals = match number {
-        number if number >= 99.95 => 0,
-        number if number >= 9.995 => 1,
-        _ => 2,
-    };
-    format!("{number:.decimals$}")
-}
-
-/// A share in percent, such as `85.2%`.
-fn percentage(part: u64, whole: u64) -> String {
-    format!("{:.1}%", flamegraph::text::percent(part, whole))
-}
-
 /// A range of time: two moments in RFC 3339.
 pub(crate) fn span(from: &str, to: &str) -> String {
     format!("{} to {}", moment(from), moment(to))
@@ -76,36 +68,14 @@ pub(crate) fn range(range: &api::TimeRange) -> String {
     span(&range.from, &range.to)
 }
 
-/// A time in RFC 3339 in UTC to the millisecond; any other text as it is.
+/// A time in RFC 3339 to the millisecond, in the selected zone; any other text as it is.
 pub(crate) fn moment(text: &str) -> String {
-    match text.parse::<Timestamp>() {
-        Ok(time) => time.strftime("%Y-%m-%d %H:%M:%S.%3f UTC").to_string(),
-        Err(_) => text.to_owned(),
-    }
+    text.parse().map_or_else(|_| text.to_owned(), zone::with_zone)
 }
 
 /// The same without its zone, for columns whose title names it.
-fn moment_utc(text: &str) -> String {
-    moment(text).trim_end_matches(" UTC").to_owned()
-}
-
-/// `number` with its thousands grouped by commas.
-pub(crate) fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
-/// `1 task`, `2 tasks`.
-pub(crate) fn counted(number: u64, noun: &str) -> String {
-    let plural = if number == 1 { "" } else { "s" };
-    format!("{} {noun}{plural}", grouped(number))
+fn moment_in_zone(text: &str) -> String {
+    text.parse().map_or_else(|_| text.to_owned(), zone::without_zone)
 }
 
 /// A cell of a table: `-` where there is no value.
@@ -127,27 +97,11 @@ mod tests {
     }
 
     #[test]
-    fn numbers_and_times_are_written_for_people() {
-        for (number, expected) in
-            [(0, "0"), (999, "999"), (1_000, "1,000"), (1_234_567, "1,234,567")]
-        {
-            assert_eq!(grouped(number), expected);
-        }
-        assert_eq!([counted(1, "task"), counted(2_000, "task")], ["1 task", "2,000 tasks"]);
+    fn times_are_written_to_the_millisecond() {
         assert_eq!(
             span("2026-01-31T12:00:00.000000250Z", "2026-01-31T12:05:00.5Z"),
             "2026-01-31 12:00:00.000 UTC to 2026-01-31 12:05:00.500 UTC"
         );
-        for (number, expected) in [
-            (0, "0 B"),
-            (999, "999 B"),
-            (1_000, "1.00 kB"),
-            (12_345, "12.3 kB"),
-            (999_600, "1.00 MB"),
-            (u64::MAX, "18447 PB"),
-        ] {
-            assert_eq!(bytes(number), expected);
-        }
         assert_eq!(moment("-5m"), "-5m");
     }
 }

@@ -1,10 +1,29 @@
 //! The range of a profile, and how well it was sampled.
 
-use flamegraph::text::{duration, tick_rate};
+use flamegraph::text::{duration, tick_rate, wrapped};
 use profiler_core::Ticks;
 
-use super::{counted, grouped, span};
+use super::{counted, span};
 use crate::client::Answer;
+use crate::grid::line_columns;
+
+/// Time that is not shown.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Hidden {
+    /// The reason, and the option that shows it.
+    reason: &'static str,
+    hidden_ns: u64,
+}
+
+/// The headers with the time that is not shown, and the reasons.
+const HIDDEN: [(&str, &str); 6] = [
+    ("x-emberline-hidden-outside-ns", "outside tasks (--outside)"),
+    ("x-emberline-hidden-cpu-ns", "on CPU (--state cpu)"),
+    ("x-emberline-hidden-runnable-ns", "runnable (--runnable)"),
+    ("x-emberline-hidden-wait-ns", "waiting (--waiting)"),
+    ("x-emberline-hidden-functions-ns", "by --focus and --hide"),
+    ("x-emberline-hidden-zoom-ns", "outside of the zoom"),
+];
 
 /// The headers of a profile's answer, which all formats have.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -14,6 +33,13 @@ pub(crate) struct Sampling {
     ticks: Ticks,
     sampled_ns: u64,
     total_ns: u64,
+    /// Time in functions without a name, and the build id of most of it.
+    unnamed_ns: u64,
+    unnamed_build_id: String,
+    /// Whether names are being looked up.
+    pending: bool,
+    /// Time that is not shown, by reason.
+    hidden: Vec<Hidden>,
     /// The range of the answer.
     range: String,
     /// The span of all retained samples; empty if there are none.
@@ -37,28 +63,69 @@ impl Sampling {
             },
             sampled_ns: count("x-emberline-sampled-ns"),
             total_ns: count("x-emberline-total-ns"),
+            unnamed_ns: count("x-emberline-unnamed-ns"),
+            unnamed_build_id: answer.header("x-emberline-unnamed-build-id").unwrap_or_default(),
+            pending: answer.header("x-emberline-unnamed-pending").unwrap_or(false),
+            hidden: HIDDEN
+                .iter()
+                .map(|(name, reason)| Hidden { reason, hidden_ns: count(name) })
+                .filter(|hidden| hidden.hidden_ns > 0)
+                .collect(),
             range: range("x-emberline-range"),
             data: range("x-emberline-data"),
         }
     }
 
-    /// One line about the profile.
-    pub(crate) fn line(&self) -> String {
-        if self.empty && self.data.is_empty() {
-            return "the collector has no samples yet; agents send theirs every second".to_owned();
-        }
+    /// Time, range and quality of the profile, and what is hidden if anything is.
+    pub(crate) fn lines(&self) -> Vec<String> {
         if self.empty {
-            let Sampling { range, data, .. } = self;
-            return format!("no matching samples in {range}; there is data from {data}");
+            return self.why_empty();
         }
-        let mut facts = vec![
-            format!("{} of thread time", duration(self.total_ns)),
-            counted(self.workers, "worker"),
+        let workers = counted(self.workers, "worker");
+        let mut lines = vec![
+            format!("{} of thread time, {workers}", duration(self.total_ns)),
             self.range.clone(),
-            format!("{} ticks", grouped(self.ticks.made)),
         ];
-        facts.extend(tick_rate(self.ticks, self.sampled_ns));
-        facts.join(", ")
+        lines.extend(tick_rate(self.ticks, self.sampled_ns));
+        lines.extend(self.hidden_line());
+        lines.extend(self.unnamed_line());
+        lines
+    }
+
+    fn why_empty(&self) -> Vec<String> {
+        if self.data.is_empty() {
+            return vec![
+                "the collector has no samples yet; agents send theirs every second".to_owned(),
+            ];
+        }
+        let why = format!("no matching samples in {};", self.range);
+        let mut lines = vec![why, format!("there is data from {}", self.data)];
+        lines.extend(self.hidden_line());
+        lines
+    }
+
+    /// How much time has no names, and the command that supplies them.
+    fn unnamed_line(&self) -> Option<String> {
+        if self.unnamed_ns == 0 {
+            return None;
+        }
+        let share = self.unnamed_ns as f64 * 100.0 / self.total_ns.max(1) as f64;
+        let what = format!("no names for {} ({share:.1} %)", duration(self.unnamed_ns));
+        if self.pending {
+            return Some(format!("{what}: they are being read; ask again in a few seconds"));
+        }
+        let build_id = &self.unnamed_build_id;
+        let in_build = format!(", most of it in build id {build_id}");
+        let most = if build_id.is_empty() { "" } else { &in_build };
+        Some(format!("{what}{most}\nto supply them: emberline symbols upload FILE"))
+    }
+
+    fn hidden_line(&self) -> Option<String> {
+        let parts = self.hidden.iter();
+        let parts: Vec<String> = parts
+            .map(|hidden| format!("{} {}", duration(hidden.hidden_ns), hidden.reason))
+            .collect();
+        (!parts.is_empty()).then(|| wrapped("hidden: ", &parts, line_columns()))
     }
 }
 
@@ -73,30 +140,55 @@ mod tests {
             ticks: Ticks { made: 11_532, expected: 12_000, throttled: 444 },
             sampled_ns: 120_000_000_000,
             total_ns: 83_000_000_000,
+            unnamed_ns: 0,
+            unnamed_build_id: String::new(),
+            pending: false,
+            hidden: Vec::new(),
             range: span("2026-01-31T12:00:00Z", "2026-01-31T12:05:00Z"),
             data: span("2026-01-31T11:00:00Z", "2026-01-31T12:05:00Z"),
         }
     }
 
     #[test]
-    fn a_line_has_range_time_and_sampling_quality() {
+    fn lines_have_time_range_and_sampling_quality_and_fit_80_columns() {
+        let lines = sampling().lines();
         assert_eq!(
-            sampling().line(),
-            "1 m 23 s of thread time, 4 workers, \
-             2026-01-31 12:00:00.000 UTC to 2026-01-31 12:05:00.000 UTC, 11,532 ticks, \
-             96.1 of 100 ticks/s, 3.7 skipped (agent CPU limit), 24 missed"
+            lines,
+            [
+                "1 min 23 s of thread time, 4 workers",
+                "2026-01-31 12:00:00.000 UTC to 2026-01-31 12:05:00.000 UTC",
+                "96.1 of 100 ticks/s, 3.7 skipped (agent CPU limit), 24 missed",
+            ]
         );
+        assert!(lines.iter().all(|line| line.len() <= 80), "{lines:?}");
+    }
+
+    #[test]
+    fn hidden_time_is_listed_with_the_options_that_show_it() {
+        assert_eq!(sampling().lines().len(), 3);
+        let hidden = [
+            ("outside tasks (--outside)", 90_000_000_000),
+            ("runnable (--runnable)", 211_000_000_000),
+            ("waiting (--waiting)", 5),
+        ];
+        let hidden = hidden.map(|(reason, hidden_ns)| Hidden { reason, hidden_ns });
+        let sampling = Sampling { hidden: hidden.into(), ..sampling() };
+        let expected = "hidden: 1 min 30 s outside tasks (--outside), 3 min 31 s runnable (--runnable),\n  \
+                        5 ns waiting (--waiting)";
+        assert_eq!(sampling.lines()[3], expected);
     }
 
     #[test]
     fn an_empty_profile_names_the_span_of_the_data() {
         let mut sampling = Sampling { empty: true, ..sampling() };
         assert_eq!(
-            sampling.line(),
-            "no matching samples in 2026-01-31 12:00:00.000 UTC to 2026-01-31 12:05:00.000 UTC; \
-             there is data from 2026-01-31 11:00:00.000 UTC to 2026-01-31 12:05:00.000 UTC"
+            sampling.lines(),
+            [
+                "no matching samples in 2026-01-31 12:00:00.000 UTC to 2026-01-31 12:05:00.000 UTC;",
+                "there is data from 2026-01-31 11:00:00.000 UTC to 2026-01-31 12:05:00.000 UTC",
+            ]
         );
         sampling.data.clear();
-        assert!(sampling.line().contains("no samples yet"));
+        assert!(sampling.lines()[0].contains("no samples yet"));
     }
 }

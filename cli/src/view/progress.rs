@@ -2,9 +2,9 @@
 
 use api::{Progress, ProgressAnswer};
 use console::{Alignment, measure_text_width, pad_str, truncate_str};
-use flamegraph::text::{cell, duration, percent};
+use flamegraph::text::{cell, duration};
 
-use super::{View, grouped, or_dash};
+use super::{View, counted, digits, grouped, or_dash, percentage};
 use crate::grid::Align::{Count, Left, Right};
 use crate::grid::Grid;
 
@@ -111,7 +111,16 @@ pub(crate) fn failed(progress: &ProgressAnswer) -> u64 {
 impl View for ProgressAnswer {
     fn notes(&self) -> Vec<String> {
         let none = "no tasks yet; workers announce theirs by `emberline_agent::expect_tasks`";
-        self.names.is_empty().then(|| none.to_owned()).into_iter().collect()
+        let mut notes = Vec::new();
+        if self.omitted > 0 {
+            notes.push(format!(
+                "{} of the oldest are not counted: too many are expected since different times; select \
+                 them with --task",
+                counted(self.omitted, "name")
+            ));
+        }
+        notes.extend(self.names.is_empty().then(|| none.to_owned()));
+        notes
     }
 
     fn text(&self) -> String {
@@ -129,7 +138,7 @@ impl View for ProgressAnswer {
             ("STATE", Left),
         ]);
         for tasks in &self.names {
-            let share = |expected| format!("{:.0}%", percent(ended(tasks), expected));
+            let share = |expected| percentage(ended(tasks), expected);
             grid.push([
                 tasks.name.clone(),
                 or_dash(tasks.expected, grouped),
@@ -139,7 +148,7 @@ impl View for ProgressAnswer {
                 grouped(tasks.failed),
                 grouped(tasks.lost),
                 grouped(tasks.cancelled),
-                or_dash(tasks.rate_per_s, |rate| format!("{rate:.1}")),
+                or_dash(tasks.rate_per_s, digits),
                 or_dash(tasks.remaining_ns.filter(|ns| *ns > 0), duration),
                 tasks.state.to_string(),
             ]);
@@ -180,14 +189,14 @@ mod tests {
         ]);
         expect![[r#"
             NAME         EXPECTED  DONE  DONE %  RUNNING  FAILED  RATE/s     ETA  STATE
-            load              100    38     40%        2       2     2.5  4.00 s  running
-            solve\u{1b}         -     7       -        0       0     2.5       -  running
+            load              100    38   40.0%        2       2    2.50  4.00 s  running
+            solve\u{1b}         -     7       -        0       0    2.50       -  running
         "#]]
         .assert_eq(&progress.text());
         assert_eq!((failed(&progress), is_done(&progress)), (2, false));
     }
 
-    fn check_picture(names: &[Progress], (lines, columns): (usize, usize), expected: Expect) {
+    fn check_picture(names: &[Progress], lines: usize, columns: usize, expected: Expect) {
         let picture = picture(&progress(names), lines, columns);
         assert!(picture.len() <= lines);
         assert!(picture.iter().all(|line| measure_text_width(line) <= columns));
@@ -204,7 +213,8 @@ mod tests {
         ];
         check_picture(
             &names,
-            (24, 80),
+            24,
+            80,
             expect![[r#"
                 load                      [########>           ]  40%             40 of 100  2 …
                 多多\u{1b}[2J\n           [####################] 100%                3 of 3  4.…
@@ -214,7 +224,8 @@ mod tests {
         );
         check_picture(
             &names,
-            (3, 40),
+            3,
+            40,
             expect![[r#"
             load             [########>           ]…
             多多\u{1b}[2J\n  [####################]…
@@ -223,14 +234,16 @@ mod tests {
         );
         check_picture(
             &names[..1],
-            (1, 80),
+            1,
+            80,
             expect![[r#"
             größe  16,642
         "#]],
         );
         check_picture(
             &[],
-            (9, 5),
+            9,
+            5,
             expect![[r#"
             no t…
         "#]],

@@ -2,7 +2,7 @@
 
 use api::{ResourceSeries, ResourcesAnswer};
 
-use super::{View, bytes, corrupt_files, digits, or_dash, range};
+use super::{View, bytes, corrupt_files, digits, or_dash, range, rounded_percent};
 use crate::grid::Align::{Left, Right};
 use crate::grid::Grid;
 
@@ -28,6 +28,7 @@ fn last(series: &ResourceSeries) -> Option<f64> {
 fn value(value: f64, unit: &str) -> String {
     match unit.strip_prefix("bytes") {
         Some(rest) => bytes(value.max(0.0) as u64) + rest,
+        None if unit == "ratio" => rounded_percent(value * 100.0),
         None if unit == "count" => digits(value).trim_end_matches(".00").to_owned(),
         None => format!("{} {unit}", digits(value)),
     }
@@ -61,7 +62,7 @@ impl View for ResourcesAnswer {
     fn text(&self) -> String {
         let with_run = self.series.iter().any(|series| series.run.is_some());
         let run_column = with_run.then_some(("RUN", Left));
-        let names = [("WORKER", Left), ("MEASURE", Left)].into_iter().chain(run_column);
+        let names = [("WORKER OR HOST", Left), ("MEASURE", Left)].into_iter().chain(run_column);
         let values = [("AVG", Right), ("PEAK", Right), ("LAST", Right), ("TREND", Left)];
         let mut grid = Grid::new(&names.chain(values).collect::<Vec<_>>());
         for series in &self.series {
@@ -104,12 +105,12 @@ mod tests {
             ..ResourcesAnswer::default()
         };
         expect![[r#"
-            WORKER  MEASURE                AVG        PEAK        LAST  TREND
-            w-1     process_memory     2.33 MB     8.00 MB     4.00 MB  ▃▅█
-            w-1     process_cpu     0.25 cores  1.00 cores  0.50 cores  ▁█
-            w-1     network_sent         0 B/s       0 B/s       0 B/s  ▁▁
-            w-1     threads               12.0        24.0        12.0  █
-            w-1     disk                     -           -           -
+            WORKER OR HOST  MEASURE                AVG        PEAK        LAST  TREND
+            w-1             process_memory     2.33 MB     8.00 MB     4.00 MB  ▃▅█
+            w-1             process_cpu     0.25 cores  1.00 cores  0.50 cores  ▁█
+            w-1             network_sent         0 B/s       0 B/s       0 B/s  ▁▁
+            w-1             threads               12.0        24.0        12.0  █
+            w-1             disk                     -           -           -
         "#]]
         .assert_eq(&answer.text());
     }

@@ -3,9 +3,10 @@
 use api::{Run, RunsAnswer};
 use flamegraph::text::{duration, printable};
 
-use super::{View, moment, moment_utc};
-use crate::grid::Align::{Left, Right};
+use super::{View, moment, moment_in_zone};
+use crate::grid::Align::{Left, Right, Time};
 use crate::grid::Grid;
+use crate::zone::start_title;
 
 /// `lost`: its worker was gone before it stopped.
 fn state(run: &Run) -> &'static str {
@@ -38,7 +39,7 @@ impl View for RunsAnswer {
     fn text(&self) -> String {
         let mut grid = Grid::new(&[
             ("NAME", Left),
-            ("START (UTC)", Left),
+            (start_title(), Time),
             ("DURATION", Right),
             ("STATE", Left),
             ("WORKER", Left),
@@ -47,7 +48,7 @@ impl View for RunsAnswer {
         for run in &self.runs {
             grid.push([
                 run.name.clone(),
-                moment_utc(&run.start),
+                moment_in_zone(&run.start),
                 duration(run.duration_ns),
                 state(run).to_owned(),
                 run.worker.clone().unwrap_or_default(),
@@ -85,15 +86,15 @@ mod tests {
         ];
         let answer = RunsAnswer { runs };
         expect![[r#"
-            NAME             START (UTC)              DURATION  STATE    WORKER  ID
-            nightly\u{202e}  2026-01-31 12:00:00.000  1 m 30 s  open             7
-            nightly\u{202e}  2026-01-31 12:00:00.000  1 m 30 s  stopped  w-1     7
-            nightly\u{202e}  2026-01-31 12:00:00.000  1 m 30 s  lost     w-2     7
+            NAME             START (UTC)                DURATION  STATE    WORKER  ID
+            nightly\u{202e}  2026-01-31 12:00:00.000  1 min 30 s  open             7
+            nightly\u{202e}  2026-01-31 12:00:00.000  1 min 30 s  stopped  w-1     7
+            nightly\u{202e}  2026-01-31 12:00:00.000  1 min 30 s  lost     w-2     7
         "#]]
         .assert_eq(&answer.text());
         expect![[r#"
             run nightly\u{202e} (id 7) started 2026-01-31 12:00:00.000 UTC
-            run nightly\u{202e} (id 7) stopped 2026-01-31 12:01:30.000 UTC, after 1 m 30 s"#]]
+            run nightly\u{202e} (id 7) stopped 2026-01-31 12:01:30.000 UTC, after 1 min 30 s"#]]
         .assert_eq(&[line(&answer.runs[0]), line(&answer.runs[1])].join("\n"));
     }
 }

@@ -4,7 +4,7 @@ use collector::store::{CompactionReport, FilesInfo, Problem, StoreInfo, Verifica
 use flamegraph::text::printable;
 use jiff::Timestamp;
 
-use super::grouped;
+use super::{digits, grouped};
 use crate::grid::Align::{Left, Right};
 use crate::grid::Grid;
 
@@ -38,7 +38,7 @@ pub(crate) fn info(info: &StoreInfo) -> String {
             grouped(table.files),
             grouped(table.rows),
             grouped(table.bytes),
-            format!("{:.2}", table.bytes as f64 / table.rows.max(1) as f64),
+            digits(table.bytes as f64 / table.rows.max(1) as f64),
             edge(table.span_s.map(|span| span.0)),
             edge(table.span_s.map(|span| span.1)),
         ]);

@@ -2,12 +2,13 @@
 
 use std::cmp::Reverse;
 
-use api::{Durations, TaskName, TaskSummaryAnswer, TasksAnswer};
+use api::{Durations, Task, TaskName, TaskSummaryAnswer, TasksAnswer};
 use flamegraph::text::duration;
 
-use super::{View, aggregated, corrupt_files, grouped, moment_utc, or_dash, range};
-use crate::grid::Align::{Count, Left, Right};
+use super::{View, aggregated, corrupt_files, grouped, moment_in_zone, or_dash, range, row_count};
+use crate::grid::Align::{Count, Left, Right, Time};
 use crate::grid::Grid;
+use crate::zone::start_title;
 
 /// A note about a file of these rows that does not have all tasks, if so.
 pub(crate) fn missing_from_file(answer: &TasksAnswer) -> Option<String> {
@@ -22,17 +23,12 @@ pub(crate) fn missing_from_file(answer: &TasksAnswer) -> Option<String> {
 impl View for TasksAnswer {
     fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
-        let shown = self.tasks.len() as u64;
-        if self.total == 0 {
-            notes.push(format!("no matching tasks in {}", range(&self.range)));
-        }
-        if self.total > shown {
-            notes.push(format!(
-                "the latest {} of {} tasks; --limit shows more, --summary totals",
-                grouped(shown),
-                grouped(self.total)
-            ));
-        }
+        let advice = "--limit shows more, --summary totals";
+        let count = row_count("tasks", self.tasks.len(), self.total, &self.range, advice);
+        notes.extend(count.map(|note| match &*self.sort {
+            "duration" => note.replacen("the latest", "the longest", 1),
+            _ => note,
+        }));
         notes.extend(aggregated(self.aggregated));
         notes.extend(corrupt_files(&self.corrupt_files));
         notes
@@ -40,25 +36,25 @@ impl View for TasksAnswer {
 
     fn text(&self) -> String {
         let mut grid = Grid::new(&[
-            ("START (UTC)", Left),
+            (start_title(), Time),
             ("DURATION", Right),
             ("OUTCOME", Left),
-            ("WORKER", Left),
-            ("THREAD", Left),
             ("NAME", Left),
-            ("KEY", Left),
             ("CAUSE", Left),
+            ("WORKER", Left),
+            ("KEY", Left),
+            ("THREAD", Left),
         ]);
         for task in &self.tasks {
             grid.push([
-                moment_utc(&task.start),
+                moment_in_zone(&task.start),
                 duration(task.duration_ns),
                 task.outcome.to_string(),
-                task.worker.clone(),
-                task.thread_name.clone(),
                 task.name.clone(),
+                cause(task),
+                task.worker.clone(),
                 task.key.clone(),
-                task.cause.clone(),
+                task.thread_name.clone(),
             ]);
         }
         grid.text()
@@ -119,9 +115,16 @@ impl View for TaskSummaryAnswer {
     }
 }
 
+/// Why a task ended badly, as on the page. Nobody reports the end of a lost one.
+fn cause(task: &Task) -> String {
+    if task.cause.is_empty() && task.outcome == "lost" {
+        return "its worker ended or disconnected first".to_owned();
+    }
+    task.cause.clone()
+}
+
 #[cfg(test)]
 mod tests {
-    use api::Task;
     use expect_test::expect;
 
     use super::*;
@@ -151,13 +154,23 @@ mod tests {
             ..TasksAnswer::default()
         };
         expect![[r#"
-            START (UTC)              DURATION  OUTCOME  WORKER    THREAD  NAME        KEY  CAUSE
-            2026-01-31 12:00:00.123   1.24 ms  running  worker-0  pool-1  load        k-7
-            2026-01-31 12:00:00.123   1.24 ms  failed   worker-0  pool-1  a\u{202e}b  k-7  disk \u{1b}[1mfull
+            START (UTC)              DURATION  OUTCOME  NAME        CAUSE        WORKER  …
+            2026-01-31 12:00:00.123   1.24 ms  running  load                     worker-0
+            2026-01-31 12:00:00.123   1.24 ms  failed   a\u{202e}b  disk …mfull  worker-0
         "#]]
         .assert_eq(&answer.text());
         let notes = ["the latest 2 of 12,345 tasks; --limit shows more, --summary totals"];
         assert_eq!(answer.notes(), notes);
+        let longest = TasksAnswer { sort: "duration".into(), ..answer };
+        let notes = ["the longest 2 of 12,345 tasks; --limit shows more, --summary totals"];
+        assert_eq!(longest.notes(), notes);
+    }
+
+    #[test]
+    fn a_lost_task_has_a_cause() {
+        let task = |outcome: &'static str| Task { outcome: outcome.into(), ..Task::default() };
+        assert_eq!(cause(&task("lost")), "its worker ended or disconnected first");
+        assert_eq!(cause(&task("ok")), "");
     }
 
     #[test]

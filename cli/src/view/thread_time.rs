@@ -51,12 +51,12 @@ impl Split {
         self.by_state.iter().fold(self.unknown_ns, |sum, ns| sum.saturating_add(*ns))
     }
 
-    /// The time by state, their sum, and its share of `whole_ns`.
+    /// The time of all states, its share of `whole_ns`, and the time by state.
     fn cells(&self, whole_ns: u64) -> impl Iterator<Item = String> {
         let time = |ns: &u64| if *ns == 0 { "-".to_owned() } else { duration(*ns) };
         let total_ns = self.total_ns();
         let sums = [duration(total_ns), percentage(total_ns, whole_ns)];
-        self.by_state.each_ref().map(time).into_iter().chain(sums)
+        sums.into_iter().chain(self.by_state.each_ref().map(time))
     }
 }
 
@@ -84,7 +84,8 @@ fn table<const N: usize>(
     let whole_ns = splits.values().fold(0, |sum: u64, split| sum.saturating_add(split.total_ns()));
     let mut rows: Vec<([String; N], Split)> = splits.into_iter().collect();
     rows.sort_by_key(|(_, split)| Reverse(split.total_ns()));
-    let states = STATES.into_iter().map(|(_, title)| title).chain(["TOTAL", "SHARE"]);
+    let sums = ["TOTAL", "SHARE"].into_iter();
+    let states = sums.chain(STATES.into_iter().map(|(_, title)| title));
     let columns: Vec<_> = titles.into_iter().chain(states.map(|title| (title, Right))).collect();
     let mut grid = Grid::new(&columns);
     for (names, split) in rows {
@@ -167,10 +168,10 @@ mod tests {
     fn tasks_and_phases_are_summed_over_threads() {
         let times = ByPhase(answer());
         expect![[r#"
-            TASK       PHASE        CPU    LOCK  NETWORK   TOTAL  SHARE
-            [no task]                 -  1.90 s        -  1.94 s  48.5%
-            load       execute   1.56 s       -        -  1.56 s  39.0%
-            load       transfer       -       -   500 ms  500 ms  12.5%
+            TASK       PHASE      TOTAL  SHARE     CPU    LOCK  NETWORK
+            [no task]            1.94 s  48.5%       -  1.90 s        -
+            load       execute   1.56 s  39.0%  1.56 s       -        -
+            load       transfer  500 ms  12.5%       -       -   500 ms
         "#]]
         .assert_eq(&times.text());
         expect!["thread time in 2026-01-31 12:00:00.000 UTC to 2026-01-31 12:00:02.000 UTC"]
@@ -180,9 +181,9 @@ mod tests {
     #[test]
     fn threads_and_workers_have_a_row_each() {
         expect![[r#"
-            WORKER  THREAD  ID      CPU    LOCK  NETWORK   TOTAL  SHARE
-            w-1     pool-1  12   1.50 s       -   500 ms  2.00 s  50.0%
-            w-1     pool-2      60.0 ms  1.90 s        -  2.00 s  50.0%
+            WORKER  THREAD  ID   TOTAL  SHARE      CPU    LOCK  NETWORK
+            w-1     pool-1  12  2.00 s  50.0%   1.50 s       -   500 ms
+            w-1     pool-2      2.00 s  50.0%  60.0 ms  1.90 s        -
         "#]]
         .assert_eq(&ByThread(answer()).text());
         let mut workers = answer();
@@ -190,8 +191,8 @@ mod tests {
             thread.thread = None;
         }
         expect![[r#"
-            WORKER     CPU    LOCK  NETWORK   TOTAL   SHARE
-            w-1     1.56 s  1.90 s   500 ms  4.00 s  100.0%
+            WORKER   TOTAL  SHARE     CPU    LOCK  NETWORK
+            w-1     4.00 s   100%  1.56 s  1.90 s   500 ms
         "#]]
         .assert_eq(&ByThread(workers).text());
     }

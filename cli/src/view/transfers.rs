@@ -3,9 +3,10 @@
 use api::{Bandwidth, LinkSums, TransferSummaryAnswer, TransfersAnswer};
 use flamegraph::text::duration;
 
-use super::{View, bytes, corrupt_files, grouped, moment_utc, or_dash, range};
-use crate::grid::Align::{self, Count, Left, Right};
+use super::{View, bytes, corrupt_files, grouped, moment_in_zone, or_dash, range, row_count};
+use crate::grid::Align::{self, Count, Left, Right, Time};
 use crate::grid::Grid;
+use crate::zone::start_title;
 
 const SUM_TITLES: [(&str, Align); 8] = [
     ("COUNT", Right),
@@ -59,33 +60,25 @@ impl View for TransferSummaryAnswer {
 impl View for TransfersAnswer {
     fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
-        let shown = self.transfers.len() as u64;
-        if self.total == 0 {
-            notes.push(format!("no matching transfers in {}", range(&self.range)));
-        }
-        if self.total > shown {
-            notes.push(format!(
-                "the latest {} of {} transfers; --limit shows more; totals without --rows",
-                grouped(shown),
-                grouped(self.total)
-            ));
-        }
+        let advice = "--limit shows more; totals without --rows";
+        let shown = self.transfers.len();
+        notes.extend(row_count("transfers", shown, self.total, &self.range, advice));
         notes.extend(corrupt_files(&self.corrupt_files));
         notes
     }
 
     fn text(&self) -> String {
         let mut grid = Grid::new(&[
-            ("START (UTC)", Left),
+            (start_title(), Time),
             ("DURATION", Right),
             ("WORKER", Left),
             ("DIRECTION", Left),
-            ("PEER", Left),
             ("BYTES", Right),
-            ("WIRE BYTES", Right),
+            ("TYPE", Left),
+            ("PEER", Left),
             ("SPEED/s", Right),
             ("OUTCOME", Left),
-            ("TYPE", Left),
+            ("WIRE BYTES", Right),
             ("KEYS", Left),
             ("CAUSE", Left),
         ]);
@@ -95,16 +88,16 @@ impl View for TransfersAnswer {
                 keys += &format!(" and {} more", grouped(transfer.more_keys));
             }
             grid.push([
-                moment_utc(&transfer.start),
+                moment_in_zone(&transfer.start),
                 duration(transfer.duration_ns),
                 transfer.worker.clone(),
                 transfer.direction.to_string(),
-                transfer.peer.clone(),
                 bytes(transfer.bytes),
-                or_dash(transfer.compressed_bytes, bytes),
+                transfer.type_name.clone(),
+                transfer.peer.clone(),
                 or_dash(transfer.bandwidth, bytes),
                 transfer.outcome.to_string(),
-                transfer.type_name.clone(),
+                or_dash(transfer.compressed_bytes, bytes),
                 keys,
                 transfer.cause.clone(),
             ]);
@@ -150,8 +143,8 @@ mod tests {
             ..TransferSummaryAnswer::default()
         };
         expect![[r#"
-            WORKER  DIRECTION  PEER  COUNT  FAILED    BYTES  WIRE BYTES    AVG/s    P50/s    P90/s    P99/s
-            w-1     incoming   w-2   1,200       1  5.00 MB     2.50 MB  1.00 MB  2.00 MB  3.00 MB  4.00 MB
+            WORKER  DIRECTION  PEER  COUNT  FAILED    BYTES  WIRE BYTES    AVG/s    P50/s  …
+            w-1     incoming   w-2   1,200       1  5.00 MB     2.50 MB  1.00 MB  2.00 MB
 
             TYPE  COUNT  FAILED    BYTES  WIRE BYTES    AVG/s    P50/s    P90/s    P99/s
             -     1,200       1  5.00 MB     2.50 MB  1.00 MB  2.00 MB  3.00 MB  4.00 MB
@@ -184,8 +177,8 @@ mod tests {
             ..TransfersAnswer::default()
         };
         expect![[r#"
-            START (UTC)              DURATION  WORKER  DIRECTION  PEER  BYTES  SPEED/s  OUTCOME  TYPE    KEYS                CAUSE
-            2026-01-31 12:00:00.500   1.00 ms  w-1     outgoing   w-2   800 B   800 kB  failed   Matrix  x-1 x-2 and 5 more  broken \u{1b}pipe
+            START (UTC)              DURATION  WORKER  DIRECTION  BYTES  TYPE    PEER  …
+            2026-01-31 12:00:00.500   1.00 ms  w-1     outgoing   800 B  Matrix  w-2
         "#]]
         .assert_eq(&answer.text());
         let notes = ["the latest 1 of 7 transfers; --limit shows more; totals without --rows"];

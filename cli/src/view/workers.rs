@@ -1,17 +1,29 @@
 //! Workers, and how well each is sampled.
 
-use api::{Clock, Epoch, IngestStatus, LossAccount, WorkersAnswer};
+use api::{
+    Clock, Disconnect, Epoch, IngestStatus, LossAccount, QuotaUse, Scrape, WorkerEpochs,
+    WorkersAnswer,
+};
 use flamegraph::text::{duration, printable};
 use jiff::Timestamp;
+use profiler_core::WorkerId;
 
 use super::settings::interval;
-use super::{View, aggregated, counted, or_dash, percentage};
+use super::{View, aggregated, counted, grouped, or_dash, percentage};
 use crate::grid::Align::{Left, Right};
 use crate::grid::Grid;
 
+/// Most notes about quotas.
+const QUOTAS_NOTED_MAX: usize = 5;
+
+/// Most notes about workers that are not sampled in full.
+const MODES_NOTED_MAX: usize = 5;
+
 /// Explains the columns.
-const COLUMNS: &str = "TICKS: samples taken of those expected, and skipped (agent CPU limit); LOST: thread \
-                       time and rows that were not stored; CLOCK: offset from the collector's";
+const COLUMNS: [&str; 2] = [
+    "TICKS: samples taken of those expected, and skipped (agent CPU limit)",
+    "LOST: thread time and rows not stored; CLOCK: offset from the collector's",
+];
 
 /// Why flushes are not accepted, if so.
 pub(crate) fn blocked_reason(ingest: &IngestStatus) -> Option<&str> {
@@ -25,9 +37,31 @@ fn ingest_note(ingest: &IngestStatus, now: &str) -> Option<String> {
     Some(format!("ingestion is stopped{since}: {reason}; agents keep their samples and retry"))
 }
 
+/// An identity that met a quota, and how often.
+pub(crate) fn quota_note(met: &QuotaUse, now: &str) -> String {
+    let QuotaUse { identity, quota, value, refused, delayed, last } = met;
+    let value = value.map(|value| format!("={value}")).unwrap_or_default();
+    let mut counts = Vec::new();
+    if *refused > 0 {
+        counts.push(format!("{} refused", grouped(*refused)));
+    }
+    if *delayed > 0 {
+        counts.push(format!("{} delayed", grouped(*delayed)));
+    }
+    let counts = counts.join(", ");
+    let identity = printable(identity);
+    let age = elapsed(last, now);
+    format!("{identity} reached its quota {quota}{value}: {counts}, the last {age} ago")
+}
+
+/// Number of a worker's agents that are connected. More than one of them share the id by mistake.
+pub(crate) fn connected_lives(worker: &WorkerEpochs) -> usize {
+    worker.epochs.iter().filter(|epoch| epoch.connected).count()
+}
+
 /// Thread time that was lost, then lost rows of tasks and telemetry if there are any.
 fn lost(account: &LossAccount) -> String {
-    let parts = [account.lost_refused_ns, account.lost_by_collector_ns, account.lost_queue_ns];
+    let parts = [account.lost_rejected_ns, account.lost_by_collector_ns, account.lost_queue_ns];
     let mut text = duration(parts.into_iter().fold(0, u64::saturating_add));
     for (count, noun) in [(account.lost_tasks, "task"), (account.lost_telemetry, "record")] {
         if count > 0 {
@@ -40,11 +74,33 @@ fn lost(account: &LossAccount) -> String {
 impl View for WorkersAnswer {
     fn notes(&self) -> Vec<String> {
         let mut notes = Vec::from_iter(ingest_note(&self.ingest, &self.now));
+        let quotas = self.quotas.iter().take(QUOTAS_NOTED_MAX);
+        notes.extend(quotas.map(|quota| quota_note(quota, &self.now)));
+        let more = self.quotas.len().saturating_sub(QUOTAS_NOTED_MAX);
+        if more > 0 {
+            notes.push(format!(
+                "{} were met; see --format json",
+                counted(more as u64, "more quota")
+            ));
+        }
+        notes.extend(self.scrapes.iter().filter_map(scrape_note));
         if self.workers.is_empty() {
             notes.push("no worker has reported yet".to_owned());
             return notes;
         }
-        notes.push(COLUMNS.to_owned());
+        for worker in self.workers.iter().filter(|worker| connected_lives(worker) > 1) {
+            let id = printable(&worker.worker);
+            let lives = connected_lives(worker);
+            notes.push(format!(
+                "{lives} agents with the id {id} are connected: their time is summed as one worker's"
+            ));
+        }
+        if self.omitted > 0 {
+            notes.push(format!("{} are not listed", counted(self.omitted, "more worker")));
+        }
+        notes.extend(COLUMNS.map(str::to_owned));
+        notes.extend(lost_workers(self).map(|end| end.note(&self.now)));
+        notes.extend(mode_notes(self));
         let epochs = self.workers.iter().flat_map(|worker| &worker.epochs);
         let tasks = epochs.map(|epoch| epoch.account.aggregated_tasks);
         notes.extend(aggregated(tasks.fold(0, u64::saturating_add)));
@@ -58,14 +114,14 @@ impl View for WorkersAnswer {
             ("STATE", Left),
             ("LAST SEEN", Right),
             ("INTERVAL", Right),
+            ("RUNNING", Right),
             ("TICKS", Right),
             ("LOST", Right),
-            ("CLOCK", Right),
-            ("RUNNING", Right),
             ("PID", Right),
             ("HOST", Left),
-            ("LABELS", Left),
             ("MODE", Left),
+            ("CLOCK", Right),
+            ("LABELS", Left),
         ]);
         for worker in &self.workers {
             for epoch in &worker.epochs {
@@ -76,22 +132,122 @@ impl View for WorkersAnswer {
     }
 }
 
+/// Why a scraped service has no profile.
+fn scrape_note(scrape: &Scrape) -> Option<String> {
+    let Scrape { name, url, failure, .. } = scrape;
+    let failure = printable(failure.as_deref()?);
+    let [name, url] = [name, url].map(|text| printable(text));
+    Some(format!("{name}: no profile from {url}: {failure}"))
+}
+
+/// A note for each of the first connected workers that are not sampled in full, and one that counts the
+/// others.
+fn mode_notes(answer: &WorkersAnswer) -> Vec<String> {
+    // What foreign profilers push is not sampled by an agent.
+    let of_agents = |worker: &&WorkerEpochs| WorkerId(worker.worker.as_str().into()).has_agent();
+    let workers = answer.workers.iter().filter(of_agents);
+    let lives = workers.flat_map(|WorkerEpochs { worker, epochs }| {
+        let connected = epochs.iter().filter(|epoch| epoch.state == "connected");
+        connected.map(|epoch| (printable(worker), sampler(epoch, &answer.now)))
+    });
+    let mut limited = lives.filter(|(_, mode)| mode != "full" && mode != "-");
+    let noted = limited.by_ref().take(MODES_NOTED_MAX);
+    let mut notes: Vec<String> =
+        noted.map(|(worker, mode)| format!("{worker}: sampling is {mode}")).collect();
+    let more = limited.count();
+    if more > 0 {
+        notes.push(format!("{} are not sampled in full", counted(more as u64, "more worker")));
+    }
+    notes
+}
+
+/// The life of a worker that ended without a clean disconnect.
+pub(crate) struct LostWorker<'a> {
+    pub(crate) worker: &'a str,
+    pub(crate) epoch: &'a Epoch,
+    pub(crate) disconnect: &'a Disconnect,
+    /// Whether the worker has no newer life.
+    pub(crate) is_newest: bool,
+}
+
+impl LostWorker<'_> {
+    /// Which process it was, and when it was last heard of.
+    pub(crate) fn text(&self, now: &str) -> String {
+        let worker = printable(self.worker);
+        let Epoch { pid, host, last_seen, .. } = self.epoch;
+        let host = printable(host);
+        let seen = elapsed(last_seen, now);
+        let state = state(self.epoch);
+        format!("{worker} {state} (process {pid} on {host}, last seen {seen} ago)")
+    }
+
+    fn note(&self, now: &str) -> String {
+        let Disconnect { cause, next_step, .. } = self.disconnect;
+        let next_step = next_step.as_deref().unwrap_or_default();
+        format!("{}: {}; {}", self.text(now), printable(cause), printable(next_step))
+    }
+}
+
+/// The lives that ended without a clean disconnect. One of which nothing is known counts only if its
+/// worker has no newer life.
+pub(crate) fn lost_workers(answer: &WorkersAnswer) -> impl Iterator<Item = LostWorker<'_>> {
+    answer.workers.iter().flat_map(|WorkerEpochs { worker, epochs }| {
+        epochs.iter().enumerate().filter_map(move |(place, epoch)| {
+            let is_newest = place + 1 == epochs.len();
+            let disconnect = epoch.disconnect.as_ref().filter(|_| epoch.state == "gone")?;
+            let is_lost = match &*disconnect.reason {
+                "clean" => false,
+                "unknown" => is_newest,
+                _ => true,
+            };
+            is_lost.then_some(LostWorker { worker, epoch, disconnect, is_newest })
+        })
+    })
+}
+
+/// Whether a life is connected, and how it ended if not.
+fn state(epoch: &Epoch) -> &str {
+    match &epoch.disconnect {
+        Some(disconnect) if epoch.state == "gone" && disconnect.reason != "clean" => {
+            match &*disconnect.reason {
+                "unknown" => "missing",
+                reason => reason,
+            }
+        }
+        _ => &epoch.state,
+    }
+}
+
 fn cells(worker: &str, epoch: &Epoch, now: &str) -> [String; 12] {
     let labels = epoch.labels.iter().map(|(name, value)| format!("{name}={value}"));
     [
         worker.to_owned(),
-        epoch.state.to_string(),
+        state(epoch).to_owned(),
         elapsed(&epoch.last_seen, now),
         interval(Some(epoch.enabled), Some(epoch.interval_ns)),
+        epoch.running_tasks.to_string(),
         ticks(epoch),
         lost(&epoch.account),
-        or_dash(epoch.clock, clock),
-        epoch.running_tasks.to_string(),
         epoch.pid.to_string(),
         epoch.host.clone(),
+        sampler(epoch, now),
+        or_dash(epoch.clock, clock),
         labels.collect::<Vec<_>>().join(" "),
-        or_dash(epoch.sampler_mode.as_ref(), String::clone),
     ]
+}
+
+/// The sampler's mode, and the threads that it cannot sample while they run.
+fn sampler(epoch: &Epoch, now: &str) -> String {
+    let mode = or_dash(epoch.sampler_mode.as_ref(), String::clone);
+    match &epoch.signal_blocked_since {
+        None => mode,
+        Some(since) => {
+            let threads = epoch.signal_blocked_threads;
+            let plural = if threads == 1 { "" } else { "s" };
+            let length = elapsed(since, now);
+            format!("{mode}; {threads} thread{plural} blocked the signal for {length}")
+        }
+    }
 }
 
 /// The share of the expected ticks that were taken, and of those skipped if there are any.
@@ -121,7 +277,6 @@ fn elapsed(then: &str, now: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use api::WorkerEpochs;
     use expect_test::expect;
 
     use super::*;
@@ -164,12 +319,100 @@ mod tests {
             ..WorkersAnswer::default()
         };
         expect![[r#"
-            WORKER    STATE      LAST SEEN  INTERVAL                TICKS                        LOST              CLOCK  RUNNING  PID  HOST  LABELS               MODE
-            worker-0  gone          500 ms       off                99.7%                     2.00 ms                  -        3   17  h     role=qr x=\u{1b}]0;  -
-            worker-0  connected     500 ms   10.0 ms  99.7%, 0.2% skipped  2.00 ms, 7 tasks, 1 record  -1.50 ms ±40.0 µs        3   17  h     role=qr x=\u{1b}]0;  signals
+            WORKER    STATE      LAST SEEN  INTERVAL  RUNNING                 TICKS  …
+            worker-0  gone          500 ms       off        3                 99.7%
+            worker-0  connected     500 ms   10.0 ms        3  99.7%, 0.20% skipped
         "#]]
         .assert_eq(&answer.text());
-        assert_eq!(answer.notes(), [COLUMNS, "7,000 tasks have no row: they are in totals only"]);
+        assert_eq!(answer.notes()[..2], COLUMNS);
+        let expected =
+            ["worker-0: sampling is signals", "7,000 tasks have no row: they are in totals only"];
+        assert_eq!(answer.notes()[2..], expected);
+    }
+
+    #[test]
+    fn notes_name_duplicated_workers_and_count_those_that_are_not_listed() {
+        let life = |connected| Epoch { connected, ..Epoch::default() };
+        let worker = WorkerEpochs {
+            worker: "w\u{202e}".to_owned(),
+            epochs: vec![life(true), life(false), life(true)],
+        };
+        let ingest = IngestStatus { open: true, ..IngestStatus::default() };
+        let answer = WorkersAnswer {
+            ingest,
+            workers: vec![worker],
+            omitted: 1_200,
+            ..WorkersAnswer::default()
+        };
+        let duplicated =
+            "2 agents with the id w\\u{202e} are connected: their time is summed as one worker's";
+        assert_eq!(answer.notes()[..2], [duplicated, "1,200 more workers are not listed"]);
+        assert_eq!(answer.notes()[2..], COLUMNS);
+    }
+
+    #[test]
+    fn lives_that_ended_badly_are_notes_with_cause_and_next_step() {
+        let life = |reason: &'static str, state: &'static str| Epoch {
+            pid: 17,
+            host: "h".to_owned(),
+            state: state.into(),
+            last_seen: "2026-01-31T11:59:00Z".to_owned(),
+            disconnect: (state != "connected").then(|| Disconnect {
+                reason: reason.into(),
+                cause: "it was killed".into(),
+                next_step: (reason != "clean").then(|| "look there".to_owned()),
+                ..Disconnect::default()
+            }),
+            ..Epoch::default()
+        };
+        let check = |epochs: Vec<Epoch>, states: &[&str], expected: &[&str]| {
+            assert_eq!(epochs.iter().map(state).collect::<Vec<_>>(), states);
+            let answer = WorkersAnswer {
+                now: "2026-01-31T12:00:00Z".to_owned(),
+                ingest: IngestStatus { open: true, ..IngestStatus::default() },
+                workers: vec![WorkerEpochs { worker: "w".to_owned(), epochs }],
+                ..WorkersAnswer::default()
+            };
+            assert_eq!(answer.notes()[COLUMNS.len()..], *expected);
+        };
+        let crashed = life("crashed", "gone");
+        let note = "w crashed (process 17 on h, last seen 1 min ago): it was killed; look there";
+        check(vec![crashed.clone()], &["crashed"], &[note]);
+        let states = ["crashed", "connected"];
+        check(vec![crashed, life("", "connected")], &states, &[note]);
+        check(vec![life("clean", "gone"), life("crashed", "away")], &["gone", "away"], &[]);
+        let states = ["missing", "connected"];
+        check(vec![life("unknown", "gone"), life("", "connected")], &states, &[]);
+        let note = "w missing (process 17 on h, last seen 1 min ago): it was killed; look there";
+        check(vec![life("unknown", "gone")], &["missing"], &[note]);
+    }
+
+    #[test]
+    fn quotas_that_were_met_are_noted() {
+        let met = |identity: &str, refused, delayed| QuotaUse {
+            identity: identity.to_owned(),
+            quota: "sessions".into(),
+            value: (refused > 0).then_some(100),
+            refused,
+            delayed,
+            last: "2026-01-31T12:00:00Z".to_owned(),
+        };
+        let ingest = IngestStatus { open: true, ..IngestStatus::default() };
+        let mut quotas = vec![met("token 3f9a2c01", 1_200, 3), met("\u{202e}", 0, 1)];
+        quotas.extend((0..5).map(|_| met("token 3f9a2c02", 1, 0)));
+        let now = "2026-01-31T12:00:12Z".to_owned();
+        let answer = WorkersAnswer { now, ingest, quotas, ..WorkersAnswer::default() };
+        let notes = answer.notes();
+        assert_eq!(
+            notes[..2],
+            [
+                "token 3f9a2c01 reached its quota sessions=100: 1,200 refused, 3 delayed, the last \
+                 12.0 s ago",
+                "\\u{202e} reached its quota sessions: 1 delayed, the last 12.0 s ago",
+            ]
+        );
+        let nobody = "no worker has reported yet";
+        assert_eq!(notes[5..], ["2 more quotas were met; see --format json", nobody]);
     }
 
     #[test]

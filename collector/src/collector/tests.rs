@@ -4,16 +4,18 @@ use proptest::prelude::*;
 
 use std::collections::VecDeque;
 
+use flamegraph::View;
 use profiler_core::Timestamp;
 use profiler_core::wire::v1::{self, collector_message::Kind};
 
 use super::*;
-use crate::ingest::{
-    Attachment, DisconnectReason, OpenStream, ReceivedFlush, StaleStream, StreamError,
-};
-use crate::ledger::TaskFilter;
+use crate::events::{EventKind, Subject};
+use crate::ingest::{Attachment, OpenStream, ReceivedFlush, StaleStream, StreamError};
+use crate::ledger::{TaskFilter, TaskOrder};
 use crate::query::{By, Cancel, Format, ProfileAnswer, ProfileQuery, TimelineQuery};
-use crate::query::{QueryError, TaskQuery};
+use crate::query::{QueryError, TaskQuery, ThreadFilter, WorkersQuery};
+use crate::rows::{Disconnect, DisconnectReason};
+use crate::session::Presence;
 use crate::store;
 use crate::sync::{lock, read, write};
 use crate::testing::{SECOND_NS, TestWorker, at, at_once, range};
@@ -30,7 +32,7 @@ fn collector(now_s: i64) -> Collector {
 }
 
 fn attach(collector: &Collector, worker: &TestWorker, now_s: i64) -> OpenStream {
-    at_once(collector.ingest.attach(worker.hello(), at(now_s))).unwrap()
+    at_once(collector.ingest.attach(&crate::testing::account(), worker.hello(), at(now_s))).unwrap()
 }
 
 /// Sends what the collector lacks of the dictionary, then the flush; gives the answer in words.
@@ -40,13 +42,14 @@ fn send(
     worker: &mut TestWorker,
     flush: &v1::Flush,
 ) -> String {
-    send_at(50, (collector, attachment), worker, flush)
+    send_at(50, collector, attachment, worker, flush)
 }
 
 /// The same, at another time after the tests' start.
 fn send_at(
     now_s: i64,
-    (collector, attachment): (&Collector, &Attachment),
+    collector: &Collector,
+    attachment: &Attachment,
     worker: &mut TestWorker,
     flush: &v1::Flush,
 ) -> String {
@@ -70,14 +73,19 @@ fn words(answer: Result<Kind, String>) -> String {
 }
 
 fn ask(collector: &Collector, range: TimeRange, filter: Filter) -> ProfileAnswer {
-    let (by, format) = (By::Line, Format::Json);
+    let by = By::Line;
+    let format = Format::Json;
     collector.state.profile(&whole(range, filter, by, format), &Cancel::default()).unwrap()
 }
 
 /// A question for all phases, which are not shown.
 fn whole(range: TimeRange, filter: Filter, by: By, format: Format) -> ProfileQuery {
-    let (phases, phases_shown, group) = (PhaseFilter::All, false, None);
-    ProfileQuery { range, filter, phases, phases_shown, group, by, format }
+    let phases = PhaseFilter::All;
+    let phases_shown = false;
+    let group = None;
+    let view = View::default();
+    let threads = ThreadFilter::default();
+    ProfileQuery { range, filter, phases, phases_shown, group, by, format, view, threads }
 }
 
 fn total_ns(collector: &Collector) -> u64 {
@@ -92,7 +100,8 @@ fn rows(collector: &Collector) -> Vec<String> {
         .map(|row| {
             let stop = row.record.stop.map(|stop| (stop.unix_ns() - at(0).unix_ns()) / SECOND_NS);
             let stop = stop.map_or(String::new(), |stop| format!(" {stop}"));
-            let (epoch, id) = (row.epoch.0, row.record.id.0);
+            let epoch = row.epoch.0;
+            let id = row.record.id.0;
             format!("{}/{epoch}/{id} {}{stop}", row.worker, row.record.outcome.name())
         })
         .collect();
@@ -102,7 +111,8 @@ fn rows(collector: &Collector) -> Vec<String> {
 
 /// A collector with one attached worker that has reported two running tasks, at 50 s.
 fn with_running_tasks() -> (Collector, TestWorker, Attachment) {
-    let (collector, mut worker) = (collector(50), TestWorker::new("w", 1));
+    let collector = collector(50);
+    let mut worker = TestWorker::new("w", 1);
     let attachment = attach(&collector, &worker, 0).attachment;
     let tasks = vec![worker.task(1, "load", (10, None)), worker.task(2, "load", (11, None))];
     let flush = worker.flush(12, tasks);
@@ -116,7 +126,7 @@ const LOST: [&str; 2] = ["w/1/1 lost 50", "w/1/2 lost 50"];
 #[test]
 fn an_agent_away_past_the_grace_period_loses_its_running_tasks() {
     let (collector, worker, attachment) = with_running_tasks();
-    collector.ingest.detach(&attachment, DisconnectReason::CutOff, at(60));
+    collector.ingest.detach(&attachment, DisconnectReason::Crashed, at(60));
     collector.ingest.sweep(at(69));
     assert_eq!(rows(&collector), RUNNING);
     collector.ingest.sweep(at(70));
@@ -131,9 +141,31 @@ fn an_agent_away_past_the_grace_period_loses_its_running_tasks() {
 }
 
 #[test]
+fn a_life_that_ends_says_how() {
+    let ended = |reason, swept_s| {
+        let (collector, _, attachment) = with_running_tasks();
+        collector.ingest.detach(&attachment, reason, at(60));
+        collector.ingest.sweep(at(swept_s));
+        let presence = lock(&attachment.cell.state).presence;
+        let events = collector.state.events.recent(1);
+        let Subject::Worker(life) = &events[0].subject else { panic!("{events:?}") };
+        (presence, events[0].kind, life.disconnect)
+    };
+    for reason in DisconnectReason::ALL {
+        let disconnect = Disconnect { at: at(60), reason };
+        let gone = (Presence::Gone(disconnect), EventKind::WorkerGone, Some(disconnect));
+        let away = (Presence::Away(disconnect), EventKind::WorkerAway, Some(disconnect));
+        assert_eq!(ended(reason, 70), gone);
+        let is_clean = reason == DisconnectReason::Clean;
+        assert_eq!(ended(reason, 69), if is_clean { gone } else { away });
+        assert_eq!(reason.next_step(7, "h").is_none(), is_clean);
+    }
+}
+
+#[test]
 fn a_goodbye_ends_running_tasks_as_lost() {
     let (collector, _, attachment) = with_running_tasks();
-    collector.ingest.detach(&attachment, DisconnectReason::Goodbye, at(60));
+    collector.ingest.detach(&attachment, DisconnectReason::Clean, at(60));
     assert_eq!(rows(&collector), LOST);
 }
 
@@ -144,11 +176,62 @@ fn a_new_epoch_ends_the_absent_one_of_the_worker() {
     attach(&collector, &TestWorker::new("w", 2), 55);
     attach(&collector, &TestWorker::new("other", 2), 55);
     assert_eq!(rows(&collector), RUNNING);
-    collector.ingest.detach(&attachment, DisconnectReason::CutOff, at(60));
+    collector.ingest.detach(&attachment, DisconnectReason::Crashed, at(60));
     attach(&collector, &TestWorker::new("other", 3), 61);
     assert_eq!(rows(&collector), RUNNING);
     attach(&collector, &TestWorker::new("w", 3), 61);
     assert_eq!(rows(&collector), LOST);
+}
+
+#[test]
+fn a_second_live_agent_of_a_worker_is_reported() {
+    let (collector, worker, _) = with_running_tasks();
+    let duplicated = || -> Vec<u64> {
+        let events = collector.state.events.recent(usize::MAX);
+        let duplicated = events.iter().filter(|event| event.kind == EventKind::WorkerDuplicated);
+        let epoch = |subject: &Subject| match subject {
+            Subject::Worker(life) => life.epoch.0,
+            other => panic!("{other:?}"),
+        };
+        duplicated.map(|event| epoch(&event.subject)).collect()
+    };
+    attach(&collector, &TestWorker::new("other", 2), 55);
+    let again = attach(&collector, &worker, 55).attachment;
+    assert!(duplicated().is_empty(), "it only connected again");
+    attach(&collector, &TestWorker::new("w", 2), 56);
+    assert_eq!(duplicated(), [2]);
+    // A life that has ended does not count.
+    collector.ingest.detach(&again, DisconnectReason::Clean, at(60));
+    let other = attach(&collector, &TestWorker::new("w", 2), 61).attachment;
+    collector.ingest.detach(&other, DisconnectReason::Clean, at(62));
+    attach(&collector, &TestWorker::new("w", 3), 63);
+    assert_eq!(duplicated(), [2]);
+}
+
+#[test]
+fn workers_are_listed_in_pages() {
+    let collector = collector(50);
+    for id in ["a", "b", "c", "d"] {
+        attach(&collector, &TestWorker::new(id, 1), 0);
+    }
+    attach(&collector, &TestWorker::new("b", 2), 1);
+    let page = |pairs: &[(&str, &str)]| {
+        let pairs: Vec<(String, String)> =
+            pairs.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
+        let query = WorkersQuery::parse(&pairs, &collector.state).unwrap();
+        let fleet = collector.fleet(&query);
+        let ids = fleet.epochs.iter().map(|view| view.worker.to_string()).collect::<Vec<_>>();
+        (ids.concat(), fleet.omitted)
+    };
+    assert_eq!(page(&[]), ("abbcd".to_owned(), 0));
+    assert_eq!(page(&[("limit", "2")]), ("abb".to_owned(), 2));
+    assert_eq!(page(&[("limit", "2"), ("after", "b")]), ("cd".to_owned(), 0));
+    assert_eq!(page(&[("worker", "b"), ("worker", "d"), ("limit", "1")]), ("bb".to_owned(), 1));
+    for limit in ["0", "10001", "x"] {
+        let pairs = [("limit".to_owned(), limit.to_owned())];
+        let error = WorkersQuery::parse(&pairs, &collector.state).unwrap_err().to_string();
+        assert!(error.contains("10000"), "{error}");
+    }
 }
 
 #[test]
@@ -162,7 +245,7 @@ fn a_later_stream_takes_the_session_over() {
     let late = at_once(collector.ingest.receive_flush(&first, &flush, at(61)));
     assert_eq!(late, Err(StreamError::Stale(StaleStream)));
     // The end of the older stream says nothing of the life.
-    collector.ingest.detach(&first, DisconnectReason::Goodbye, at(62));
+    collector.ingest.detach(&first, DisconnectReason::Clean, at(62));
     assert_eq!(rows(&collector), RUNNING);
     assert_eq!(send(&collector, &second.attachment, &mut worker, &flush), "ack 2");
     assert_eq!(total_ns(&collector), 5);
@@ -184,7 +267,8 @@ fn queued_flushes_get_the_same_answers_as_single_ones() {
     assert_eq!(collector.ingest.receive_dictionary(&attachment, &dictionary, at(0)).unwrap(), None);
     let no_clock = v1::Flush { clock: None, ..flushes[2].clone() };
     let waiting = [&flushes[0], &flushes[1], &flushes[1], &no_clock, &flushes[2], &flushes[3]];
-    let received = |flush: &&v1::Flush| ReceivedFlush { flush: (*flush).clone(), at: at(50) };
+    let received =
+        |flush: &&v1::Flush| ReceivedFlush { flush: (*flush).clone(), at: at(50), charge: None };
     let mut waiting: VecDeque<ReceivedFlush> = waiting.iter().map(received).collect();
     let mut answers = Vec::new();
     while !waiting.is_empty() {
@@ -203,7 +287,8 @@ fn queued_flushes_get_the_same_answers_as_single_ones() {
 
 /// Sends a flush that `change` made invalid: it is rejected whole, and the next one is accepted.
 fn check_refused(change: impl FnOnce(&mut v1::Flush), expected: &str) {
-    let (collector, mut worker) = (collector(50), TestWorker::new("w", 1));
+    let collector = collector(50);
+    let mut worker = TestWorker::new("w", 1);
     let attachment = attach(&collector, &worker, 0).attachment;
     worker.count("load;main", State::Cpu, 3);
     let tasks = vec![worker.task(1, "load", (10, None))];
@@ -213,8 +298,8 @@ fn check_refused(change: impl FnOnce(&mut v1::Flush), expected: &str) {
     let answer = send(&collector, &attachment, &mut worker, &flush);
     assert_eq!(answer, format!("refused {seq}: {expected}"));
     assert_eq!((total_ns(&collector), rows(&collector).len()), (0, 0), "{expected}");
-    let view = &collector.fleet(&[]).epochs[0];
-    assert_eq!((view.refused, view.last_refusal.as_deref()), (1, Some(expected)));
+    let view = &collector.fleet(&Default::default()).epochs[0];
+    assert_eq!((view.rejected, view.last_rejection.as_deref()), (1, Some(expected)));
     assert_eq!((view.acked_seq, view.stored_ns), (seq, 0), "the mark advances over it");
     if seq > 0 {
         assert_eq!(send(&collector, &attachment, &mut worker, &flush), format!("ack {seq}"));
@@ -224,7 +309,7 @@ fn check_refused(change: impl FnOnce(&mut v1::Flush), expected: &str) {
     worker.count("load;main", State::Lock, 4);
     let next = worker.flush(11, vec![]);
     assert_eq!(send(&collector, &attachment, &mut worker, &next), "ack 2");
-    let view = &collector.fleet(&[]).epochs[0];
+    let view = &collector.fleet(&Default::default()).epochs[0];
     assert_eq!((total_ns(&collector), view.stored_ns, view.unaccounted_ns()), (4, 4, 0));
 }
 
@@ -233,7 +318,6 @@ fn an_invalid_flush_is_rejected_whole_and_the_stream_continues() {
     fn cycle(flush: &mut v1::Flush) -> &mut v1::Cycle {
         flush.cycle.as_mut().unwrap()
     }
-    check_refused(|f| f.seq = 0, "a flush's seq is 0; it must be at least 1");
     check_refused(|f| f.clock = None, "the flush's clock is missing");
     check_refused(|f| f.account = None, "the flush's account is missing");
     check_refused(|f| cycle(f).samples[1] = 63, "node 9 is outside its table of 3");
@@ -256,8 +340,8 @@ fn an_invalid_flush_is_rejected_whole_and_the_stream_continues() {
     );
     check_refused(|f| f.tasks[0].id = 0, "a task's id is 0; it must be above 0");
     check_refused(
-        |f| f.tasks = vec![f.tasks[0].clone(); 200_001],
-        "the flush has 200001 tasks and sums of tasks; at most 200000 are allowed",
+        |f| f.tasks = vec![f.tasks[0].clone(); 65_537],
+        "the flush has 65537 tasks and sums of tasks; at most 65536 are allowed",
     );
     check_refused(
         |f| f.clock.as_mut().unwrap().offset_ns = 2 * 3_600 * SECOND_NS,
@@ -272,7 +356,8 @@ fn an_invalid_flush_is_rejected_whole_and_the_stream_continues() {
 
 #[test]
 fn an_invalid_dictionary_is_refused_with_the_held_size() {
-    let (collector, mut worker) = (collector(50), TestWorker::new("w", 1));
+    let collector = collector(50);
+    let mut worker = TestWorker::new("w", 1);
     let attachment = attach(&collector, &worker, 0).attachment;
     worker.count("load;main", State::Cpu, 3);
     let right = worker.dictionary().unwrap();
@@ -332,14 +417,16 @@ fn an_invalid_hello_is_rejected() {
     fn check(change: impl FnOnce(&mut v1::Hello), expected: &str) {
         let mut hello = TestWorker::new("w", 1).hello();
         change(&mut hello);
-        let error = at_once(collector(0).ingest.attach(hello, at(0))).unwrap_err();
+        let error = at_once(collector(0).ingest.attach(&crate::testing::account(), hello, at(0)))
+            .unwrap_err();
         assert_eq!(error.to_string(), expected);
     }
     check(|h| h.protocol = 2, "the agent speaks protocol 2; this collector speaks protocol 1 only");
-    check(|h| h.worker.clear(), "the worker's id is empty; it must have 1 to 4096 bytes");
+    check(|h| h.worker.clear(), "the worker's id has 0 bytes; it must have 1 to 256");
+    check(|h| h.worker = "w".repeat(257), "the worker's id has 257 bytes; it must have 1 to 256");
     check(
-        |h| h.worker = "w".repeat(4_097),
-        "the worker's id has 4097 bytes; at most 4096 are allowed",
+        |h| h.host = "h".repeat(4_097),
+        "the host's name has 4097 bytes; at most 4096 are allowed",
     );
     check(
         |h| h.labels = (0..65).map(|n| (n.to_string(), String::new())).collect(),
@@ -358,10 +445,12 @@ fn the_session_gone_longest_is_evicted() {
     let worker = |id| TestWorker::new(id, 1);
     let a = attach(&collector, &worker("a"), 0).attachment;
     let b = attach(&collector, &worker("b"), 0).attachment;
-    let refused = at_once(collector.ingest.attach(worker("c").hello(), at(1))).unwrap_err();
+    let refused =
+        at_once(collector.ingest.attach(&crate::testing::account(), worker("c").hello(), at(1)))
+            .unwrap_err();
     assert_eq!(refused.to_string(), "2 agents are connected, which is this collector's limit");
-    collector.ingest.detach(&b, DisconnectReason::Goodbye, at(2));
-    collector.ingest.detach(&a, DisconnectReason::Goodbye, at(3));
+    collector.ingest.detach(&b, DisconnectReason::Clean, at(2));
+    collector.ingest.detach(&a, DisconnectReason::Clean, at(3));
     attach(&collector, &worker("c"), 4);
     let workers: Vec<String> = collector.state.workers().iter().map(ToString::to_string).collect();
     assert_eq!(workers, ["a", "c"]);
@@ -370,7 +459,7 @@ fn the_session_gone_longest_is_evicted() {
 #[test]
 fn a_session_long_gone_frees_its_dictionary_and_keeps_its_sequence_number() {
     let (collector, worker, attachment) = with_running_tasks();
-    collector.ingest.detach(&attachment, DisconnectReason::Goodbye, at(60));
+    collector.ingest.detach(&attachment, DisconnectReason::Clean, at(60));
     collector.ingest.sweep(at(60 + 15 * 60));
     let again = attach(&collector, &worker, 1_000);
     let welcome = again.welcome;
@@ -397,10 +486,12 @@ fn seal(collector: &Collector) {
     collector.sealer.seal().unwrap();
 }
 
+mod comparison;
 mod damage;
 mod lost;
 mod many;
 mod phases;
+mod quotas;
 mod sums;
 mod telemetry;
 mod thread_time;

@@ -68,7 +68,8 @@ impl Ingest {
         let mut views = Vec::new();
         for cell in self.state.sessions(workers) {
             let session = lock(&cell.state);
-            if session.presence == Presence::Connected {
+            // What is pushed has no agent that could apply them.
+            if session.presence == Presence::Connected && session.control.is_some() {
                 let desired = lock(&self.state.desired).of(&cell.worker);
                 let applied = session.applied.as_ref();
                 views.push(SettingsView {

@@ -5,13 +5,14 @@
 //! however long the log takes.
 
 mod control;
+mod dictionary;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use std::time::Duration;
 
-use profiler_core::Timestamp;
 use profiler_core::wire::v1::{self, collector_message::Kind};
+use profiler_core::{Epoch, Timestamp, WorkerId};
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::timeout;
 
@@ -21,19 +22,28 @@ use crate::events::EventKind;
 use crate::ingest_status::{IngestBlocked, IngestStatus, StatusChange};
 use crate::late_hours::{Hours, LateHours, late_hours};
 use crate::limits::{
-    LATE_HOURS_MAX, SEALING_WAIT_MAX, TRANSLATION_KEPT, UNSEALED_BYTES_FULL, UNSEALED_BYTES_SLOW,
-    nanoseconds,
+    BEHIND_MAX, DICTIONARIES_MAX, LATE_HOURS_MAX, SEALING_WAIT_MAX, TRANSLATION_KEPT,
+    UNSEALED_BYTES_FULL, UNSEALED_BYTES_FULL_FOR_OTHERS, UNSEALED_BYTES_SLOW, nanoseconds,
 };
-use crate::rows::{AgentInfo, CheckedFlush, RunRow};
+use crate::log_limit::{Admitted, LineLimit};
+use crate::rows::{AgentInfo, CheckedFlush, Disconnect, DisconnectReason, RunRow};
 use crate::session::{
-    CommitLock, FlushChecker, HelloError, NoRoom, Presence, Session, SessionCell, check_hello,
+    CommitLock, Displaced, FlushChecker, HelloError, NoRoom, OpenSession, Presence, Session,
+    SessionCell, check_hello,
 };
+use crate::shares::{Account, Charge, Quota, QuotaExceeded, SessionSlot, Turns, UnsealedShares};
 use crate::state::CollectorState;
+use crate::store::Retention;
 use crate::store::wal::{Hello, NotLogged};
 use crate::sync::{lock, write};
 use crate::tree::Tree;
 
 pub(crate) use control::{PendingThreadDump, SettingsView};
+#[cfg(test)]
+pub(crate) use dictionary::{PendingDictionary, SliceOutcome};
+
+/// Any agent can cause these lines.
+static DUPLICATED: LineLimit = LineLimit::new();
 
 /// The state as streams change it, and the log that makes their flushes durable.
 ///
@@ -49,7 +59,12 @@ pub(crate) struct Ingest {
     pub(crate) sealed: Notify,
     /// Notified when an agent reports the settings that it applied.
     settings_changed: watch::Sender<()>,
+    /// Large dictionaries that may be applied at once.
+    pub(crate) dictionary_turns: Arc<Turns>,
+    pub(crate) unsealed_shares: UnsealedShares,
     grace_ns: i64,
+    /// How old an imported profile may be.
+    imports_behind_max: Duration,
 }
 
 /// An attach that failed.
@@ -60,6 +75,8 @@ pub(crate) enum AttachError {
     #[error(transparent)]
     NoRoom(#[from] NoRoom),
     #[error(transparent)]
+    Quota(#[from] QuotaExceeded),
+    #[error(transparent)]
     NotLogged(#[from] NotLogged),
 }
 
@@ -68,11 +85,21 @@ pub(crate) enum AttachError {
 #[error("another stream of the same worker and epoch took over")]
 pub(crate) struct StaleStream;
 
+/// A flush that does not continue its stream. Nothing changes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("flush {seq} is out of order; the next one is {next_seq}")]
+pub(crate) struct OutOfOrder {
+    seq: u64,
+    next_seq: u64,
+}
+
 /// Why a stream ends at a flush that was neither stored nor rejected.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum StreamError {
     #[error(transparent)]
     Stale(#[from] StaleStream),
+    #[error(transparent)]
+    OutOfOrder(#[from] OutOfOrder),
     #[error(transparent)]
     NotLogged(#[from] NotLogged),
 }
@@ -82,6 +109,8 @@ pub(crate) enum StreamError {
 pub(crate) struct ReceivedFlush {
     pub(crate) flush: v1::Flush,
     pub(crate) at: Timestamp,
+    /// Its memory, released when it is answered. `None` without a transport.
+    pub(crate) charge: Option<Charge>,
 }
 
 /// The result of checking the first flushes of a queue.
@@ -101,6 +130,8 @@ pub(crate) struct Attachment {
     pub(crate) cell: Arc<SessionCell>,
     /// The number of the stream in its session.
     pub(crate) generation: u64,
+    /// The identity of the stream.
+    pub(crate) account: Arc<Account>,
 }
 
 impl Attachment {
@@ -122,19 +153,20 @@ impl Attachment {
 #[derive(Debug)]
 pub(crate) struct OpenStream {
     pub(crate) attachment: Attachment,
-    /// Resolves when another stream takes the session over.
-    pub(crate) taken_over: oneshot::Receiver<()>,
+    /// Resolves when another stream takes the session over, or when it made room for another one.
+    pub(crate) taken_over: oneshot::Receiver<Displaced>,
     pub(crate) welcome: v1::Welcome,
     pub(crate) control: ControlStream,
 }
 
-/// How a stream ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum DisconnectReason {
-    /// With Goodbye: running tasks will never be ended by their worker.
-    Goodbye,
-    /// Without Goodbye: the agent may reconnect.
-    CutOff,
+/// What an agent reports at the start of a stream.
+struct Resume {
+    account: Arc<Account>,
+    /// `None` if the session counts for the account already.
+    slot: Option<SessionSlot>,
+    agent: AgentInfo,
+    /// The flush up to which it was answered.
+    answered_seq: u64,
 }
 
 impl Apply for CollectorState {
@@ -160,6 +192,7 @@ impl Ingest {
         log: Option<Arc<Log>>,
         late: LateHours,
         grace: Duration,
+        retention: &Retention,
     ) -> Ingest {
         Ingest {
             state,
@@ -168,33 +201,74 @@ impl Ingest {
             status: Mutex::default(),
             sealed: Notify::new(),
             settings_changed: watch::Sender::new(()),
+            dictionary_turns: Turns::new(DICTIONARIES_MAX),
+            unsealed_shares: UnsealedShares::default(),
             grace_ns: nanoseconds(grace),
+            imports_behind_max: retention.rollups,
         }
     }
 
-    /// Attaches a stream to the session of its Hello. Waits until a flush of the session's previous
-    /// stream is applied or has failed.
+    /// Attaches a stream of an identity to the session of its Hello. Waits until a flush of the session's
+    /// previous stream is applied or has failed.
     pub(crate) async fn attach(
         &self,
+        account: &Arc<Account>,
         hello: v1::Hello,
         received_at: Timestamp,
     ) -> Result<OpenStream, AttachError> {
         let agent_sent_at_ns = hello.sent_at_ns;
+        let answered_seq = hello.answered_seq;
         let (worker, epoch, agent) = check_hello(hello)?;
-        self.check_room()?;
+        self.check_room(account)?;
         loop {
-            let cell = lock(&self.state.registry).open(&worker, epoch)?;
+            let slot = self.session_slot(&worker, epoch, account)?;
+            let cell = self.open_session(&worker, epoch, account)?;
             let commit_lock = cell.commit_lock.clone().lock_owned().await;
             if let Some(log) = &self.log {
-                log.log_hello(Hello::of(&worker, epoch, received_at, &agent)).await?;
+                let hello = Hello::of(&worker, epoch, received_at, &agent);
+                log.log_hello(&account.identity, hello).await?;
             }
-            if let Some(mut open) =
-                self.take_over(cell, &commit_lock, agent.clone(), received_at)?
-            {
+            let account = account.clone();
+            let resume = Resume { account, slot, agent: agent.clone(), answered_seq };
+            if let Some(mut open) = self.take_over(cell, &commit_lock, resume, received_at)? {
                 open.welcome.receipt = Some(self.receipt(agent_sent_at_ns, received_at));
                 return Ok(open);
             }
         }
+    }
+
+    /// Counts a session for an identity; `None` if it counts already.
+    fn session_slot(
+        &self,
+        worker: &WorkerId,
+        epoch: Epoch,
+        account: &Arc<Account>,
+    ) -> Result<Option<SessionSlot>, QuotaExceeded> {
+        let cell = lock(&self.state.registry).get(worker, epoch).cloned();
+        let counts = cell.is_some_and(|cell| lock(&cell.state).counts_for(account));
+        if counts { Ok(None) } else { account.open_session().map(Some) }
+    }
+
+    /// The session of a life of a worker. Ends those that make room for it.
+    fn open_session(
+        &self,
+        worker: &WorkerId,
+        epoch: Epoch,
+        account: &Account,
+    ) -> Result<Arc<SessionCell>, NoRoom> {
+        let opened = lock(&self.state.registry).open(worker, epoch, account);
+        let OpenSession { cell, evicted } =
+            opened.inspect_err(|_| account.note_refusal(Quota::Sessions))?;
+        for evicted in evicted {
+            let mut session = lock(&evicted.state);
+            if !matches!(session.presence, Presence::Gone(_)) {
+                session.displace();
+                let at = self.state.clock.now();
+                let disconnect = Disconnect { at, reason: DisconnectReason::Rejected };
+                self.state.end_life(&evicted, &mut session, disconnect);
+            }
+        }
+        Ok(cell)
     }
 
     /// Assigns a session to a new stream; `None` if the session was evicted meanwhile.
@@ -202,22 +276,23 @@ impl Ingest {
         &self,
         cell: Arc<SessionCell>,
         _commit_lock: &CommitLock,
-        agent: AgentInfo,
+        Resume { account, slot, agent, answered_seq }: Resume,
         received_at: Timestamp,
-    ) -> Result<Option<OpenStream>, NoRoom> {
+    ) -> Result<Option<OpenStream>, QuotaExceeded> {
         let state = &*self.state;
         let worker = &cell.worker;
         let epoch = cell.epoch;
         let mut registry = lock(&state.registry);
-        if !Arc::ptr_eq(&registry.open(worker, epoch)?, &cell) {
+        if !registry.get(worker, epoch).is_some_and(|held| Arc::ptr_eq(held, &cell)) {
             return Ok(None);
         }
         let others = registry.of_worker(worker);
         // Locked before the registry is released, so that the session cannot be evicted in between.
         let mut session = lock(&cell.state);
+        session.adopt(&account, slot)?;
         registry.set_agent(&mut session, agent);
         drop(registry);
-        let (generation, taken_over) = session.take_over(received_at);
+        let (generation, taken_over) = session.take_over(answered_seq, received_at);
         let control = self.open_control(&cell, &mut session);
         write(&state.ledger).resume_lost(worker, epoch);
         write(&state.telemetry).resume_lost_runs(worker, epoch);
@@ -232,46 +307,64 @@ impl Ingest {
             receipt: None,
         };
         drop(session);
-        // A worker that lives on under a new epoch does not return under the old one.
+        let mut connected = 0;
         for other in others.iter().filter(|other| other.epoch != epoch) {
             let mut session = lock(&other.state);
-            if let Presence::Away(since) = session.presence {
-                state.end_life(other, &mut session, since);
+            match session.presence {
+                Presence::Connected => connected += 1,
+                // A worker that lives on under a new epoch does not return under the old one.
+                Presence::Away(disconnect) => state.end_life(other, &mut session, disconnect),
+                Presence::Gone(_) => {}
             }
         }
-        let attachment = Attachment { cell, generation };
+        if connected > 0 {
+            self.report_duplicate(&cell, connected, received_at);
+        }
+        let attachment = Attachment { cell, generation, account };
         Ok(Some(OpenStream { attachment, taken_over, welcome, control }))
     }
 
-    /// Applies a dictionary. Returns a refusal if it is invalid.
-    pub(crate) fn receive_dictionary(
-        &self,
-        attachment: &Attachment,
-        dictionary: &v1::Dictionary,
-        received_at: Timestamp,
-    ) -> Result<Option<Kind>, StaleStream> {
-        let mut session = attachment.session(received_at)?;
-        let applied = write(&self.state.tree).apply(dictionary, &mut session.translation);
-        // A dictionary has no send time, so a refusal of it carries no receipt.
-        Ok(applied.err().map(|error| refuse(&mut session, 0, error.to_string(), None)))
+    /// Reports that other agents with the id of a new one are connected: their time counts as one
+    /// worker's.
+    fn report_duplicate(&self, cell: &SessionCell, others: usize, at: Timestamp) {
+        let session = lock(&cell.state);
+        self.state.events.worker(EventKind::WorkerDuplicated, cell, &session, at);
+        if let Some(Admitted { suppressed }) = DUPLICATED.admit() {
+            let worker = &*cell.worker.0;
+            let epoch = cell.epoch;
+            tracing::warn!(
+                worker,
+                %epoch,
+                others,
+                suppressed,
+                "other agents with the same worker id are connected: their data is summed"
+            );
+        }
     }
 
-    /// Whether flushes are accepted at present.
-    fn check_room(&self) -> Result<(), NotLogged> {
-        if self.state.unsealed_bytes() > UNSEALED_BYTES_FULL {
-            return Err(NotLogged::Behind { bytes: UNSEALED_BYTES_FULL });
+    /// Whether flushes of an identity are accepted at present.
+    fn check_room(&self, account: &Account) -> Result<(), NotLogged> {
+        let is_greedy = self.unsealed_shares.is_greedy(account);
+        let bytes = if is_greedy { UNSEALED_BYTES_FULL } else { UNSEALED_BYTES_FULL_FOR_OTHERS };
+        if self.state.unsealed_bytes() > bytes {
+            account.note_refusal(Quota::UnsealedBytes);
+            return Err(NotLogged::Behind { bytes });
         }
         self.log.as_ref().map_or(Ok(()), |log| log.check_room())
     }
 
-    /// Like [`Ingest::check_room`], after waiting for a sealing that is behind.
-    async fn wait_for_room(&self) -> Result<(), NotLogged> {
+    /// Like [`Ingest::check_room`], after waiting for a sealing that is behind. Identities wait that sent
+    /// most of what is to be sealed; the others only once there is no room left.
+    async fn wait_for_room(&self, account: &Account) -> Result<(), NotLogged> {
         let sealed = self.sealed.notified();
-        if self.state.unsealed_bytes() > UNSEALED_BYTES_SLOW {
+        let is_greedy = self.unsealed_shares.is_greedy(account);
+        let slow = if is_greedy { UNSEALED_BYTES_SLOW } else { UNSEALED_BYTES_FULL };
+        if self.state.unsealed_bytes() > slow {
+            account.note_delay(Quota::UnsealedBytes);
             // Sealed or timed out: the check below decides.
             let _ = timeout(SEALING_WAIT_MAX, sealed).await;
         }
-        self.check_room()
+        self.check_room(account)
     }
 
     /// Stores the first of the waiting flushes exactly once. A flush at or below the acknowledged
@@ -293,7 +386,7 @@ impl Ingest {
             }
             Verdict::Store(flushes, records) => (flushes, records),
         };
-        self.wait_for_room().await?;
+        self.wait_for_room(&attachment.account).await?;
         // Each flush alone is below the limit on late hours; all of them together may not be.
         let mut hours = Hours::new();
         let mut count = 0;
@@ -310,13 +403,16 @@ impl Ingest {
         if !lock(&self.late).admit(&hours) {
             return Err(NotLogged::Late.into());
         }
+        let charges = waiting.iter().take(count).filter_map(|received| received.charge.as_ref());
+        let bytes = charges.map(Charge::bytes).sum();
+        self.unsealed_shares.note(&attachment.account, bytes);
         let cell = attachment.cell.clone();
         let accepted = AcceptedFlushes { cell, flushes, commit_lock };
         match &self.log {
-            Some(log) => log.commit(accepted, records).await?,
+            Some(log) => log.commit(&attachment.account.identity, accepted, records).await?,
             None => Apply::apply(&*self.state, accepted),
         }
-        let ack = |ReceivedFlush { flush, at }: ReceivedFlush| {
+        let ack = |ReceivedFlush { flush, at, .. }: ReceivedFlush| {
             let receipt = Some(self.receipt(flush.sent_at_ns, at));
             Kind::Ack(v1::Ack { seq: flush.seq, receipt })
         };
@@ -331,7 +427,8 @@ impl Ingest {
         flush: &v1::Flush,
         at: Timestamp,
     ) -> Result<Kind, StreamError> {
-        let mut waiting = VecDeque::from([ReceivedFlush { flush: flush.clone(), at }]);
+        let mut waiting =
+            VecDeque::from([ReceivedFlush { flush: flush.clone(), at, charge: None }]);
         let mut answers = self.receive_flushes(attachment, &mut waiting).await?;
         assert_eq!((answers.len(), waiting.len()), (1, 0));
         Ok(answers.remove(0))
@@ -344,12 +441,12 @@ impl Ingest {
         &self,
         attachment: &Attachment,
         waiting: &[ReceivedFlush],
-    ) -> Result<Verdict, StaleStream> {
+    ) -> Result<Verdict, StreamError> {
         let last = waiting.last().expect("the caller has a flush");
         let mut session = attachment.session(last.at)?;
         let mut flushes: Vec<CheckedFlush> = Vec::new();
         let mut records = LogRecords::new();
-        for ReceivedFlush { flush, at } in waiting {
+        for ReceivedFlush { flush, at, .. } in waiting {
             let acked_seq = flushes.last().map_or(session.acked_seq, |flush| flush.seq);
             let seq = flush.seq;
             let receipt = || Some(self.receipt(flush.sent_at_ns, *at));
@@ -359,12 +456,21 @@ impl Ingest {
                 }
                 break;
             }
+            let next_seq =
+                flushes.last().map_or(session.next_seq(), |flush| flush.seq.saturating_add(1));
+            if seq != next_seq {
+                if flushes.is_empty() {
+                    return Err(OutOfOrder { seq, next_seq }.into());
+                }
+                break;
+            }
             let checker = FlushChecker {
                 worker: &attachment.cell.worker,
                 epoch: attachment.cell.epoch,
                 translation: &session.translation,
                 tree: &self.state.tree,
                 now: *at,
+                behind_max: self.behind_max(&attachment.cell.worker),
                 tasks_max: self.state.limits.flush_tasks_max,
             };
             let checked = checker.check(flush).and_then(|checked| {
@@ -377,8 +483,7 @@ impl Ingest {
                     records.push(record);
                 }
                 Err(error) if flushes.is_empty() => {
-                    // The acknowledged number moves past it: a retry would be invalid again.
-                    session.acked_seq = session.acked_seq.max(seq);
+                    session.skip_next_flush();
                     let answer = refuse(&mut session, seq, error.to_string(), receipt());
                     return Ok(Verdict::Answer(answer));
                 }
@@ -386,6 +491,11 @@ impl Ingest {
             }
         }
         Ok(Verdict::Store(flushes, records))
+    }
+
+    /// How old data of a worker may be.
+    fn behind_max(&self, worker: &WorkerId) -> Duration {
+        if worker.is_import() { self.imports_behind_max } else { BEHIND_MAX }
     }
 
     /// Marks a run through the API. Returns when it is as durable as an acknowledged flush.
@@ -406,12 +516,13 @@ impl Ingest {
         if !session.is_owned_by(attachment.generation) {
             return;
         }
-        session.presence = Presence::Away(now);
+        let disconnect = cell.disconnect(now, reason);
+        session.presence = Presence::Away(disconnect);
         // Ends the wait of pending requests.
         session.control = None;
         self.state.events.worker(EventKind::WorkerAway, cell, &session, now);
-        if reason == DisconnectReason::Goodbye || self.grace_ns == 0 {
-            self.state.end_life(cell, &mut session, now);
+        if disconnect.reason == DisconnectReason::Clean || self.grace_ns == 0 {
+            self.state.end_life(cell, &mut session, disconnect);
         }
     }
 
@@ -422,10 +533,12 @@ impl Ingest {
         for cell in sessions {
             let mut session = lock(&cell.state);
             match session.presence {
-                Presence::Away(since) if since.shifted(self.grace_ns) <= now => {
-                    self.state.end_life(&cell, &mut session, since);
+                Presence::Away(disconnect) if disconnect.at.shifted(self.grace_ns) <= now => {
+                    self.state.end_life(&cell, &mut session, disconnect);
                 }
-                Presence::Gone(since) if since.shifted(nanoseconds(TRANSLATION_KEPT)) <= now => {
+                Presence::Gone(Disconnect { at, .. })
+                    if at.shifted(nanoseconds(TRANSLATION_KEPT)) <= now =>
+                {
                     session.translation = Default::default();
                 }
                 _ => {}

@@ -16,19 +16,25 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use profiler_core::hash::{KeyedMap, KeyedSet};
+use profiler_core::limits::bounded;
 use profiler_core::{
     Epoch, Outcome, TaskId, TaskRecord, TaskTotals, TimeRange, Timestamp, WorkerId,
 };
-use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::limits::{WORKER_ROWS_MAX, nanoseconds};
+use crate::limits::{
+    AHEAD_MAX, OPEN_TASKS_BYTES_MAX, WORKER_OPEN_TASKS_BYTES_MAX, WORKER_ROWS_MAX, nanoseconds,
+};
 use crate::rows::{LostTask, TaskRow};
+use crate::shares::Account;
 use crate::store::Manifest;
 
 use self::snapshot::{Chunk, RowPosition};
 use self::totals_without_rows::Sums;
-pub(crate) use crate::rows::{EXECUTE, NewestTasks, Selection, TaskFilter, counts_in, overlaps};
-pub(crate) use durations::{Durations, Percentiles, bucket, bucket_middle_ns};
+pub(crate) use crate::rows::{
+    EXECUTE, LongestTasks, NewestTasks, Selection, TaskFilter, TaskOrder, counts_in, overlaps,
+};
+pub(crate) use durations::{DurationHistogram, bucket, bucket_middle_ns};
 pub(crate) use phases::PhaseTotal;
 pub(crate) use snapshot::TaskSnapshot;
 pub(crate) use totals::{NameTotal, OutcomeCounts};
@@ -39,9 +45,11 @@ const TEXTS_MAX: usize = 10_000;
 /// Most lost tasks whose true end may still arrive. Further ones are sealed as lost.
 const LOST_MAX: usize = 100_000;
 
-/// Most bytes of the details of running and lost tasks. Past it, details are not kept until the end
-/// of the task, which has them again.
-const OPEN_BYTES_MAX: usize = 64 << 20;
+/// Memory of a running or lost row without its texts: the row and its places in two maps.
+const OPEN_ROW_BYTES: usize = 512;
+
+/// Longest key, cause and name of a thread of a shortened row, in bytes.
+const SHORT_TEXT_BYTES: usize = 64 + '…'.len_utf8();
 
 /// How long the true end of a lost task may still arrive: longer than a live agent stays away.
 const LOST_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
@@ -67,26 +75,50 @@ impl TaskKey {
     }
 }
 
+/// The running tasks of one life.
+#[derive(Debug, Default)]
+struct RunningTasks {
+    rows: usize,
+    bytes: usize,
+    /// The identity whose quota they count for; `None` after a restart, until all of them ended.
+    owner: Option<Arc<Account>>,
+}
+
+/// Memory of a running or lost row, in bytes.
+fn open_row_bytes(row: &TaskRow) -> usize {
+    OPEN_ROW_BYTES + row.record.thread_name.len() + row.text_bytes()
+}
+
+/// Cuts the texts of a running row, and drops its details. The end of the task has them again.
+fn shorten(record: &mut TaskRecord) {
+    record.detail = None;
+    for text in [&mut record.key, &mut record.cause, &mut record.thread_name] {
+        if text.len() > SHORT_TEXT_BYTES {
+            *text = bounded(text, SHORT_TEXT_BYTES).into();
+        }
+    }
+}
+
 /// The record of all tasks. See the module's documentation.
 #[derive(Debug)]
 pub(crate) struct Ledger {
     /// Its table `tasks` has the ended rows that are not here.
     manifest: Arc<Manifest>,
     running: BTreeMap<TaskKey, Arc<TaskRow>>,
-    /// Number of running tasks of each life.
-    running_of: FxHashMap<(WorkerId, Epoch), usize>,
+    /// Running tasks of each life.
+    running_of: KeyedMap<(WorkerId, Epoch), RunningTasks>,
     /// Tasks that the collector ended for their worker.
     lost: BTreeMap<TaskKey, Arc<TaskRow>>,
     /// Tasks that were sealed as lost, with their stops. Later records of them are ignored.
-    sealed_lost: FxHashMap<TaskKey, Timestamp>,
+    sealed_lost: KeyedMap<TaskKey, Timestamp>,
     /// Names of `running` and `lost`, with the number of rows.
-    open_names: FxHashMap<Arc<str>, u32>,
+    open_names: KeyedMap<Arc<str>, u32>,
     /// Names of `ended`, and of rows that were there since the last sealing.
-    ended_names: FxHashSet<Arc<str>>,
-    sealing_names: FxHashSet<Arc<str>>,
+    ended_names: KeyedSet<Arc<str>>,
+    sealing_names: KeyedSet<Arc<str>>,
     ended: BTreeMap<i64, Arc<Chunk>>,
     /// The position of each row of `ended`.
-    places: FxHashMap<TaskKey, RowPosition>,
+    places: KeyedMap<TaskKey, RowPosition>,
     /// Rows being written to tables. Readers find them here until [`Ledger::sealed`]. They are
     /// never replaced, because a task ends once.
     sealing: Vec<BTreeMap<i64, Arc<Chunk>>>,
@@ -97,8 +129,10 @@ pub(crate) struct Ledger {
     sealing_bytes: usize,
     /// Tasks without rows.
     sums: Sums,
-    texts: FxHashSet<Arc<str>>,
+    texts: KeyedSet<Arc<str>>,
     arrivals: u64,
+    open_bytes_max: usize,
+    running_bytes_of_max: usize,
     running_max: usize,
     running_of_max: usize,
     aggregated: u64,
@@ -124,44 +158,50 @@ impl Ledger {
         Ledger {
             manifest,
             running: BTreeMap::new(),
-            running_of: FxHashMap::default(),
+            running_of: KeyedMap::default(),
             lost: BTreeMap::new(),
-            sealed_lost: FxHashMap::default(),
-            open_names: FxHashMap::default(),
-            ended_names: FxHashSet::default(),
-            sealing_names: FxHashSet::default(),
+            sealed_lost: KeyedMap::default(),
+            open_names: KeyedMap::default(),
+            ended_names: KeyedSet::default(),
+            sealing_names: KeyedSet::default(),
             ended: BTreeMap::new(),
-            places: FxHashMap::default(),
+            places: KeyedMap::default(),
             sealing: Vec::new(),
             sealing_rows: 0,
             open_bytes: 0,
             ended_bytes: 0,
             sealing_bytes: 0,
             sums: Sums::default(),
-            texts: FxHashSet::default(),
+            texts: KeyedSet::default(),
             arrivals: 0,
             running_max,
+            open_bytes_max: OPEN_TASKS_BYTES_MAX,
+            running_bytes_of_max: WORKER_OPEN_TASKS_BYTES_MAX,
             running_of_max: WORKER_ROWS_MAX,
             aggregated: 0,
         }
     }
 
-    /// Restores [`LedgerBatch::open`] and [`LedgerBatch::lost_tasks`] after a restart.
+    /// Restores [`LedgerBatch::open`] and [`LedgerBatch::lost_tasks`] after a restart at `now`. Lost
+    /// tasks that an earlier version ended in the far future end sooner.
     pub(crate) fn restore(
         &mut self,
         open: impl IntoIterator<Item = TaskRow>,
-        settled: impl IntoIterator<Item = LostTask>,
+        lost_tasks: impl IntoIterator<Item = LostTask>,
+        now: Timestamp,
     ) {
-        let settled = settled.into_iter().take(LOST_TASKS_MAX);
+        let lost_tasks = lost_tasks.into_iter().take(LOST_TASKS_MAX);
         self.sealed_lost.extend(
-            settled
+            lost_tasks
                 .map(|LostTask { worker, epoch, id, stop }| (TaskKey { worker, epoch, id }, stop)),
         );
-        for row in open {
+        for mut row in open {
             match row.record.outcome {
                 Outcome::Lost => {
+                    let stop = row.record.stop.unwrap_or(now);
+                    end_lost(&mut row.record, stop.min(now));
                     self.note_open(&row.record.name);
-                    self.open_bytes += row.text_bytes();
+                    self.open_bytes += open_row_bytes(&row);
                     self.lost.insert(TaskKey::of(&row), Arc::new(row));
                 }
                 _ => self.upsert(row),
@@ -169,9 +209,14 @@ impl Ledger {
         }
     }
 
-    /// Inserts or replaces a row. A task that is in the tables as lost stays lost: it is counted
-    /// there, and counts are never taken back.
-    pub(crate) fn upsert(&mut self, mut row: TaskRow) {
+    /// Like [`Ledger::upsert_of`], without an account that is charged.
+    pub(crate) fn upsert(&mut self, row: TaskRow) {
+        self.upsert_of(None, row);
+    }
+
+    /// Inserts or replaces a row of an identity. A task that is in the tables as lost stays lost: it is
+    /// counted there, and counts are never taken back.
+    pub(crate) fn upsert_of(&mut self, owner: Option<&Arc<Account>>, mut row: TaskRow) {
         let TaskRecord { thread_name, cause, key, .. } = &mut row.record;
         for text in [thread_name, cause] {
             self.share(text);
@@ -185,20 +230,26 @@ impl Ledger {
         }
         for known in [self.remove_running(&key), self.lost.remove(&key)].into_iter().flatten() {
             self.forget_open(&known.record.name);
-            self.open_bytes -= known.text_bytes();
+            self.open_bytes -= open_row_bytes(&known);
         }
         self.remove_ended(&key);
         match row.record.stop {
             Some(stop) => self.insert_ended(key, row, stop),
-            // The end has the whole record, so only the running task is not visible.
-            None if !self.has_room(&key) => self.aggregated += 1,
             None => {
-                if self.open_bytes + row.text_bytes() > OPEN_BYTES_MAX {
-                    row.record.detail = None;
+                let owner_is_half_full = owner.is_some_and(|owner| owner.is_half_full_of_tasks());
+                if owner_is_half_full || self.is_half_full(&key) {
+                    shorten(&mut row.record);
                 }
-                self.open_bytes += row.text_bytes();
+                let bytes = open_row_bytes(&row);
+                let owner_has_room = owner.is_none_or(|owner| owner.has_room_for_task(bytes));
+                if !owner_has_room || !self.has_room(&key, bytes) {
+                    // The end has the whole record, so only the running task is not visible.
+                    self.aggregated += 1;
+                    return;
+                }
+                self.open_bytes += bytes;
                 self.note_open(&row.record.name);
-                self.insert_running(key, row);
+                self.insert_running(owner, key, row);
             }
         }
     }
@@ -224,14 +275,12 @@ impl Ledger {
         for key in &keys {
             let row = self.remove_running(key).expect("the key was found there");
             let mut row = Arc::unwrap_or_clone(row);
-            let stop = last_seen.max(row.record.start);
-            row.record.stop = Some(stop);
-            row.record.outcome = Outcome::Lost;
+            let stop = end_lost(&mut row.record, last_seen);
             if self.lost.len() < LOST_MAX {
                 self.lost.insert(key.clone(), Arc::new(row));
             } else {
                 self.forget_open(&row.record.name);
-                self.open_bytes -= row.text_bytes();
+                self.open_bytes -= open_row_bytes(&row);
                 self.insert_ended(key.clone(), row, stop);
             }
         }
@@ -247,7 +296,7 @@ impl Ledger {
             let mut row = Arc::unwrap_or_clone(row);
             row.record.stop = None;
             row.record.outcome = Outcome::Running;
-            self.insert_running(key, row);
+            self.insert_running(None, key, row);
         }
     }
 
@@ -272,15 +321,15 @@ impl Ledger {
     /// awaited. They stay here until [`Ledger::sealed`]; if the write fails, the next call returns
     /// them again.
     pub(crate) fn take_for_sealing(&mut self, now: Timestamp) -> LedgerBatch {
-        let settled = now.shifted(-nanoseconds(LOST_KEPT));
-        let is_final = |row: &Arc<TaskRow>| row.record.stop.is_some_and(|stop| stop < settled);
+        let final_before = now.shifted(-nanoseconds(LOST_KEPT));
+        let is_final = |row: &Arc<TaskRow>| row.record.stop.is_some_and(|stop| stop < final_before);
         let lost = self.lost.iter().filter(|(_, row)| is_final(row));
         let lost: Vec<TaskKey> = lost.map(|(key, _)| key.clone()).collect();
         for key in lost {
             let row = self.lost.remove(&key).expect("the key was found there");
             let stop = row.record.stop.expect("a lost task has a stop");
             self.forget_open(&row.record.name);
-            self.open_bytes -= row.text_bytes();
+            self.open_bytes -= open_row_bytes(&row);
             self.insert_ended(key, Arc::unwrap_or_clone(row), stop);
         }
         self.remember_lost(now);
@@ -316,7 +365,7 @@ impl Ledger {
 
     /// The number of running tasks of a worker's life.
     pub(crate) fn running_count(&self, worker: &WorkerId, epoch: Epoch) -> usize {
-        self.running_of.get(&(worker.clone(), epoch)).copied().unwrap_or(0)
+        self.running_of.get(&(worker.clone(), epoch)).map_or(0, |tasks| tasks.rows)
     }
 
     /// Whether that task is running.
@@ -366,34 +415,60 @@ impl Ledger {
         let is_lost = |row: &&Arc<TaskRow>| row.record.outcome == Outcome::Lost;
         let rows = self.ended.values().flat_map(|chunk| chunk.rows.values()).filter(is_lost);
         let room = LOST_TASKS_MAX.saturating_sub(self.sealed_lost.len());
-        let settled = rows.filter_map(|row| Some((TaskKey::of(row), row.record.stop?)));
-        self.sealed_lost.extend(settled.take(room));
+        let lost_tasks = rows.filter_map(|row| Some((TaskKey::of(row), row.record.stop?)));
+        self.sealed_lost.extend(lost_tasks.take(room));
     }
 
     fn lost_tasks(&self) -> Vec<LostTask> {
-        let settled = self.sealed_lost.iter().map(|(key, stop)| {
+        let lost_tasks = self.sealed_lost.iter().map(|(key, stop)| {
             let TaskKey { worker, epoch, id } = key.clone();
             LostTask { worker, epoch, id, stop: *stop }
         });
-        settled.collect()
+        lost_tasks.collect()
     }
 
-    fn has_room(&self, key: &TaskKey) -> bool {
-        let of_life = self.running_count(&key.worker, key.epoch);
-        self.running.len() < self.running_max && of_life < self.running_of_max
+    fn running_tasks_of(&self, key: &TaskKey) -> Option<&RunningTasks> {
+        self.running_of.get(&(key.worker.clone(), key.epoch))
     }
 
-    fn insert_running(&mut self, key: TaskKey, row: TaskRow) {
-        *self.running_of.entry((key.worker.clone(), key.epoch)).or_default() += 1;
+    fn has_room(&self, key: &TaskKey, bytes: usize) -> bool {
+        self.running.len() < self.running_max
+            && self.open_bytes + bytes <= self.open_bytes_max
+            && self.running_tasks_of(key).is_none_or(|of_life| {
+                of_life.rows < self.running_of_max
+                    && of_life.bytes + bytes <= self.running_bytes_of_max
+            })
+    }
+
+    /// Whether half of the memory of running tasks is taken, of all or of this life.
+    fn is_half_full(&self, key: &TaskKey) -> bool {
+        self.open_bytes > self.open_bytes_max / 2
+            || self
+                .running_tasks_of(key)
+                .is_some_and(|of_life| of_life.bytes > self.running_bytes_of_max / 2)
+    }
+
+    fn insert_running(&mut self, owner: Option<&Arc<Account>>, key: TaskKey, row: TaskRow) {
+        let life = self.running_of.entry((key.worker.clone(), key.epoch)).or_default();
+        if life.rows == 0 {
+            life.owner = owner.cloned();
+        }
+        let bytes = open_row_bytes(&row);
+        life.rows += 1;
+        life.bytes += bytes;
+        life.owner.iter().for_each(|owner| owner.add_task(bytes));
         self.running.insert(key, Arc::new(row));
     }
 
     fn remove_running(&mut self, key: &TaskKey) -> Option<Arc<TaskRow>> {
         let row = self.running.remove(key)?;
         let life = (key.worker.clone(), key.epoch);
-        let count = self.running_of.get_mut(&life).expect("a life with a row is counted");
-        *count -= 1;
-        if *count == 0 {
+        let tasks = self.running_of.get_mut(&life).expect("a life with a row is counted");
+        let bytes = open_row_bytes(&row);
+        tasks.rows -= 1;
+        tasks.bytes -= bytes;
+        tasks.owner.iter().for_each(|owner| owner.remove_task(bytes));
+        if tasks.rows == 0 {
             self.running_of.remove(&life);
         }
         Some(row)
@@ -448,6 +523,17 @@ impl Ledger {
             self.texts.insert(text.clone());
         }
     }
+}
+
+/// Ends a task as [`Outcome::Lost`] at `last_seen`, or where it started if that is later, but at most
+/// [`AHEAD_MAX`] later: a row of the far future would outlive all others. Returns the end.
+pub(crate) fn end_lost(record: &mut TaskRecord, last_seen: Timestamp) -> Timestamp {
+    let latest = last_seen.shifted(nanoseconds(AHEAD_MAX));
+    record.start = record.start.min(latest);
+    let stop = last_seen.max(record.start);
+    record.stop = Some(stop);
+    record.outcome = Outcome::Lost;
+    stop
 }
 
 fn keys_of(worker: &WorkerId, epoch: Epoch) -> std::ops::RangeInclusive<TaskKey> {

@@ -49,7 +49,7 @@ enum Step {
     Upsert(TaskRow),
     EndAsLost(u8, u64, i64),
     RunAgain(u8, u64),
-    /// Begins a sealing, after so many seconds that lost tasks are settled or not.
+    /// Begins a sealing, after so many seconds that lost tasks are final or not.
     Take(bool),
     Seal,
 }
@@ -78,7 +78,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 #[derive(Default)]
 struct Model {
     rows: Vec<TaskRow>,
-    settled: Vec<TaskRow>,
+    final_rows: Vec<TaskRow>,
     aggregated: u64,
 }
 
@@ -89,9 +89,10 @@ impl Model {
             Step::Upsert(row) => {
                 self.rows.retain(|other| TaskKey::of(other) != TaskKey::of(row));
                 let running = self.rows.iter().filter(|row| row.record.stop.is_none()).count();
-                match row.record.stop.is_none() && running >= running_max {
-                    true => self.aggregated += 1,
-                    false => self.rows.push(row.clone()),
+                if row.record.stop.is_none() && running >= running_max {
+                    self.aggregated += 1;
+                } else {
+                    self.rows.push(row.clone());
                 }
             }
             Step::EndAsLost(w, e, last_seen) => {
@@ -115,14 +116,14 @@ impl Model {
                     Outcome::Lost => *lost_too,
                     _ => true,
                 };
-                self.settled.extend(self.rows.extract_if(.., ended));
+                self.final_rows.extend(self.rows.extract_if(.., ended));
             }
             Step::Seal => {}
         }
     }
 
     fn all(&self) -> impl Iterator<Item = &TaskRow> {
-        self.rows.iter().chain(&self.settled)
+        self.rows.iter().chain(&self.final_rows)
     }
 }
 
@@ -174,7 +175,7 @@ proptest! {
         let mut model = Model::default();
         for step in &steps {
             // A task ends once: no worker reports it again after its end.
-            if matches!(step, Step::Upsert(row) if model.settled.iter().any(|s| TaskKey::of(s) == TaskKey::of(row))) {
+            if matches!(step, Step::Upsert(row) if model.final_rows.iter().any(|s| TaskKey::of(s) == TaskKey::of(row))) {
                 continue;
             }
             sealed.apply(step);
@@ -293,7 +294,7 @@ proptest! {
             let open = ledger.running.values().chain(ledger.lost.values());
             let chunks = ledger.sealing.iter().chain([&ledger.ended]).flat_map(BTreeMap::values);
             let ended = chunks.flat_map(|chunk| chunk.rows.values());
-            prop_assert_eq!(ledger.open_bytes, open.map(|row| row.text_bytes()).sum::<usize>());
+            prop_assert_eq!(ledger.open_bytes, open.map(|row| open_row_bytes(row)).sum::<usize>());
             let ended: usize = ended.map(|row| row.text_bytes()).sum();
             prop_assert_eq!(ledger.ended_bytes + ledger.sealing_bytes, ended);
         }
@@ -320,6 +321,40 @@ fn totals_of(row: &TaskRow) -> TaskTotals {
     }
 }
 
+/// Keys and causes are as large as details, and there may be a million of them.
+#[test]
+fn texts_of_running_tasks_are_cut_and_then_their_rows_are_only_counted() {
+    let mut ledger = Ledger::new(Arc::new(Manifest::default()), 1_000_000);
+    ledger.running_bytes_of_max = 1 << 20;
+    let key: Arc<str> = "k".repeat(4_096).into();
+    let task = |id, stop: Option<i64>, outcome| {
+        let mut row = row((0, 7, id), "load", (5, stop), outcome);
+        row.record.key = key.clone();
+        row
+    };
+    for id in 0..5_000 {
+        ledger.upsert(task(id, None, Outcome::Running));
+        assert!(ledger.open_bytes <= 1 << 20);
+    }
+    let running = ledger.running.len();
+    assert_eq!(running as u64 + ledger.aggregated(), 5_000);
+    let is_whole = |row: &&Arc<TaskRow>| row.record.key == key;
+    let whole = ledger.running.values().filter(is_whole).count();
+    let cut = format!("{}…", "k".repeat(64));
+    assert!(ledger.running.values().all(|row| *row.record.key == *cut || is_whole(&row)));
+    assert!((100..150).contains(&whole), "{whole}");
+    assert!((900..1_100).contains(&running), "{running}");
+    // Another life has room of its own.
+    ledger.upsert(row((1, 7, 1), "load", (5, None), Outcome::Running));
+    assert_eq!(ledger.running.len(), running + 1);
+    for id in 0..5_000 {
+        ledger.upsert(task(id, Some(6), Outcome::Ok));
+    }
+    let taken = ledger.take_for_sealing(time(7));
+    assert_eq!(taken.ended.len(), 5_000);
+    assert!(taken.ended.iter().all(|row| row.record.key == key));
+}
+
 #[test]
 fn details_of_open_tasks_are_bounded_and_their_ends_have_all_of_them() {
     let mut ledger = Ledger::new(Arc::new(Manifest::default()), 1_000_000);
@@ -333,7 +368,7 @@ fn details_of_open_tasks_are_bounded_and_their_ends_have_all_of_them() {
     for id in 0..1_100 {
         ledger.upsert(task(id, None, Outcome::Running));
     }
-    assert!(ledger.open_bytes <= OPEN_BYTES_MAX);
+    assert!(ledger.open_bytes <= WORKER_OPEN_TASKS_BYTES_MAX);
     assert!(ledger.running.values().any(|row| row.record.detail.is_none()));
     for id in 0..1_100 {
         ledger.upsert(task(id, Some(6), Outcome::Ok));
@@ -375,7 +410,7 @@ fn open_rows_survive_a_restart() {
     let taken = ledger.take_for_sealing(time(7));
     assert_eq!((taken.ended.len(), taken.open.len()), (1, 2));
     let mut restarted = Ledger::new(Arc::new(Manifest::default()), 10);
-    restarted.restore(taken.open.iter().map(|row| (**row).clone()), []);
+    restarted.restore(taken.open.iter().map(|row| (**row).clone()), [], time(8));
     let again = restarted.take_for_sealing(time(7));
     assert_eq!((again.ended, again.open), (Vec::new(), taken.open));
     restarted.resume_lost(&worker(0), Epoch(7));
@@ -434,17 +469,17 @@ fn a_task_sealed_as_lost_counts_once_whatever_is_reported_later() {
     ledger.end_as_lost(&worker(0), Epoch(7), time(6));
     let day = 24 * 3_600;
     assert_eq!(ledger.take_for_sealing(time(6 + day)).ended, Vec::new());
-    let settled = ledger.take_for_sealing(time(7 + day)).ended;
-    assert_eq!(settled.len(), 1);
+    let final_rows = ledger.take_for_sealing(time(7 + day)).ended;
+    assert_eq!(final_rows.len(), 1);
     // Its end may be reported before the sealing is done, after it, and again.
     let ended = row(who, "load", (5, Some(8)), Outcome::Ok);
     ledger.upsert(ended.clone());
-    assert_eq!(ledger.take_for_sealing(time(8 + day)).ended, settled);
+    assert_eq!(ledger.take_for_sealing(time(8 + day)).ended, final_rows);
     drop(ledger.sealed(Arc::new(Manifest::default())));
     ledger.resume_lost(&worker(0), Epoch(7));
     let again = ledger.take_for_sealing(time(8 + day));
     let mut restarted = Ledger::new(Arc::new(Manifest::default()), 10);
-    restarted.restore([], again.lost_tasks.clone());
+    restarted.restore([], again.lost_tasks.clone(), time(8 + day));
     for mut ledger in [ledger, restarted] {
         for told in [running.clone(), ended.clone()] {
             ledger.upsert(told);
@@ -477,4 +512,34 @@ proptest! {
         }
         prop_assert_eq!(sealed.ledger.names(), BTreeSet::new());
     }
+}
+
+#[test]
+fn lost_tasks_of_the_far_future_end_within_the_hour() {
+    let hours = 3_600;
+    let last_seen = time(10);
+    let future =
+        |id: i64| row((0, 7, id.unsigned_abs()), "load", (id * hours, None), Outcome::Running);
+    let mut ledger = Ledger::new(Arc::new(Manifest::default()), 10_000);
+    (1..=3_000).for_each(|id| ledger.upsert(future(id)));
+    assert_eq!(ledger.end_as_lost(&worker(0), Epoch(7), last_seen), 3_000);
+    let latest = |ledger: &mut Ledger| {
+        let open = ledger.take_for_sealing(last_seen).open;
+        let records = open.iter().map(|row| &row.record);
+        assert!(records.clone().all(|record| record.stop >= Some(record.start)));
+        (open.len(), records.filter_map(|record| record.stop).max())
+    };
+    assert_eq!(latest(&mut ledger), (3_000, Some(time(10 + hours))));
+    // As an earlier version stored them.
+    let lost = (1..=3_000).map(|id| {
+        row(
+            (0, 7, id),
+            "load",
+            (id.cast_signed() * hours, Some(id.cast_signed() * hours)),
+            Outcome::Lost,
+        )
+    });
+    let mut restarted = Ledger::new(Arc::new(Manifest::default()), 10_000);
+    restarted.restore(lost, [], last_seen);
+    assert_eq!(latest(&mut restarted), (3_000, Some(time(10 + hours))));
 }

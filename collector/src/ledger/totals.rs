@@ -3,7 +3,7 @@
 use profiler_core::{Outcome, TaskTotals};
 
 use super::phases::PhaseTotals;
-use super::{Durations, bucket};
+use super::{DurationHistogram, bucket};
 use crate::rows::{OF_SEVERAL, TaskRow};
 
 /// Number of tasks by outcome.
@@ -29,7 +29,7 @@ pub(crate) struct NameTotal {
     /// How they ended.
     pub(crate) outcomes: OutcomeCounts,
     /// Of the tasks whose worker reported the end, so not of lost ones.
-    pub(crate) durations: Durations,
+    pub(crate) durations: DurationHistogram,
     /// Their phases other than execution.
     pub(crate) phases: PhaseTotals,
     /// Tasks without rows.

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use profiler_core::{Filter, NodeId, Outcome, ThreadKind};
-use rustc_hash::FxHashMap;
+use profiler_core::hash::KeyedMap;
+use profiler_core::{Filter, NodeId, Outcome, ThreadKind, Timestamp};
 
 use super::QueryError;
-use super::table_reader::{ScanFilter, TableReader};
+use super::table_reader::{Rows, ScanFilter, TableReader};
 use crate::ledger::{NameTotal, PhaseTotal, TaskFilter};
 use crate::state::CollectorState;
-use crate::store::SumTable;
+use crate::store::{Batch, SumTable};
 use crate::sync::read;
 use crate::tree::TopNode;
 
@@ -21,14 +21,14 @@ impl CollectorState {
         &self,
         stored: &mut TableReader<'_>,
         filter: &TaskFilter,
-        totals: &mut NameTotals,
+        totals: &mut ByName<NameTotal>,
     ) -> Result<(), QueryError> {
         let tops = self.tops_named(filter);
         let mut sums: Vec<Option<StoredTotal>> = vec![None; tops.len()];
         for sum_table in
             [SumTable::Durations, SumTable::DurationSums, SumTable::Phases, SumTable::PhaseSums]
         {
-            scan_ended(stored, sum_table, (&tops, filter), |top, ended| {
+            scan_ended(stored, sum_table, &tops, filter, |top, ended| {
                 sums[top].get_or_insert_default().add(sum_table, &ended);
             })?;
         }
@@ -71,7 +71,7 @@ struct StoredTotal {
     /// Without phases.
     total: NameTotal,
     /// By node. The task's own node has the tasks without rows, and the duration of the phases.
-    phases: FxHashMap<u32, PhaseTotal>,
+    phases: KeyedMap<u32, PhaseTotal>,
 }
 
 impl StoredTotal {
@@ -81,7 +81,7 @@ impl StoredTotal {
         match sum_table {
             SumTable::Durations => self.total.count_in_buckets(outcome, ended.rows()),
             SumTable::DurationSums => {
-                ended.values.iter().for_each(|sum| self.total.add_to_total(outcome, *sum));
+                ended.values().iter().for_each(|sum| self.total.add_to_total(outcome, *sum));
             }
             _ if outcome == Outcome::Lost => {}
             SumTable::Phases => {
@@ -96,17 +96,35 @@ impl StoredTotal {
 /// Rows of a table for tasks of one name and outcome.
 pub(super) struct Ended<'a> {
     pub(super) outcome: Outcome,
-    /// Empty if the table has no such column.
-    nodes: &'a [u32],
-    values: &'a [u64],
+    batch: &'a Batch,
+    range: Range<usize>,
+    periods: Rows<'a>,
 }
 
-impl Ended<'_> {
+impl<'a> Ended<'a> {
+    fn values(&self) -> &'a [u64] {
+        &self.batch.values[self.range.clone()]
+    }
+
     /// Node or bucket, and value, of a table with such a column.
-    pub(super) fn rows(&self) -> impl Iterator<Item = (u32, u64)> + Clone {
-        debug_assert_eq!(self.nodes.len(), self.values.len(), "the table has no nodes");
+    pub(super) fn rows(&self) -> impl Iterator<Item = (u32, u64)> + Clone + 'a {
+        self.rows_in(self.range.clone())
+    }
+
+    /// The same rows by period, with the period's start.
+    pub(super) fn periods(
+        &self,
+    ) -> impl Iterator<Item = (Timestamp, impl Iterator<Item = (u32, u64)> + Clone + 'a)> {
+        alike(&self.batch.ts, self.range.clone())
+            .map(|range| (self.periods.start(range.start), self.rows_in(range)))
+    }
+
+    fn rows_in(&self, range: Range<usize>) -> impl Iterator<Item = (u32, u64)> + Clone + 'a {
+        let nodes = self.batch.node.get(range.clone()).unwrap_or(&[]);
+        let values = &self.batch.values[range];
+        debug_assert_eq!(nodes.len(), values.len(), "the table has no nodes");
         // Zipped slices need no bounds check per row.
-        self.nodes.iter().copied().zip(self.values.iter().copied())
+        nodes.iter().copied().zip(values.iter().copied())
     }
 }
 
@@ -115,7 +133,8 @@ impl Ended<'_> {
 pub(super) fn scan_ended(
     stored: &mut TableReader<'_>,
     sum_table: SumTable,
-    (tops, filter): (&[TopNode], &TaskFilter),
+    tops: &[TopNode],
+    filter: &TaskFilter,
     mut visit: impl FnMut(usize, Ended<'_>),
 ) -> Result<(), QueryError> {
     let tasks: Vec<NodeId> = tops.iter().map(|top| top.node).collect();
@@ -129,12 +148,11 @@ pub(super) fn scan_ended(
                     let Ok(top) = tasks.binary_search(&NodeId(batch.task[of_task.start])) else {
                         continue;
                     };
-                    for rows in alike(&batch.kind, of_task) {
-                        let outcome = Outcome::ALL.get(usize::from(batch.kind[rows.start]));
+                    for of_outcome in alike(&batch.kind, of_task) {
+                        let outcome = Outcome::ALL.get(usize::from(batch.kind[of_outcome.start]));
                         let kept = outcome.filter(|outcome| filter.keeps_outcome(**outcome));
                         if let Some(outcome) = kept.copied() {
-                            let nodes = batch.node.get(rows.clone()).unwrap_or(&[]);
-                            visit(top, Ended { outcome, nodes, values: &batch.values[rows] });
+                            visit(top, Ended { outcome, batch, range: of_outcome, periods: rows });
                         }
                     }
                 }
@@ -162,24 +180,24 @@ fn alike<T: PartialEq>(values: &[T], mut rest: Range<usize>) -> impl Iterator<It
     })
 }
 
-/// Totals by name, for a limited number of names.
-pub(super) struct NameTotals {
-    pub(super) names: BTreeMap<Arc<str>, NameTotal>,
+/// Values of a limited number of names.
+pub(super) struct ByName<T> {
+    pub(super) names: BTreeMap<Arc<str>, T>,
     names_max: usize,
 }
 
-impl NameTotals {
-    /// The name of the totals past the limit.
+impl<T: Default> ByName<T> {
+    /// The name of the values past the limit.
     const OVERFLOW: &str = "[overflow]";
 
-    pub(super) fn new(names_max: usize) -> NameTotals {
-        NameTotals { names: BTreeMap::new(), names_max }
+    pub(super) fn new(names_max: usize) -> ByName<T> {
+        ByName { names: BTreeMap::new(), names_max }
     }
 
-    pub(super) fn of(&mut self, name: &Arc<str>) -> &mut NameTotal {
+    pub(super) fn of(&mut self, name: &Arc<str>) -> &mut T {
         // Names are never removed, so a name that went to the overflow once always does.
         let has_room = self.names.len() < self.names_max || self.names.contains_key(name);
-        let name = if has_room { name.clone() } else { NameTotals::OVERFLOW.into() };
+        let name = if has_room { name.clone() } else { Self::OVERFLOW.into() };
         self.names.entry(name).or_default()
     }
 }

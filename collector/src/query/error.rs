@@ -1,5 +1,6 @@
 //! Errors of questions: what is wrong, and what is allowed instead.
 
+use flamegraph::SelectorError;
 use profiler_core::Timestamp;
 use profiler_core::limits::{INTERVAL_MAX, INTERVAL_MIN, bounded};
 
@@ -20,6 +21,23 @@ pub(crate) enum QueryError {
     Choice { name: &'static str, value: String, allowed: Vec<&'static str> },
     #[error("invalid {name}={value:?}; allowed: {}", allowed.join("; "))]
     Form { name: &'static str, value: String, allowed: Vec<&'static str> },
+    #[error("{name}: {error}; allowed: a name or label, crate:NAME, re:PATTERN, file:PATTERN")]
+    Pattern { name: &'static str, error: SelectorError },
+    #[error(
+        "the parameter {name} has {count} patterns; at most {limit} are allowed: join them as re:one|two"
+    )]
+    TooManyPatterns { name: &'static str, count: usize, limit: usize },
+    #[error(
+        "format={format} has no inverted trees, because its readers invert by themselves; omit invert, \
+         or use format=json, columns, svg, collapsed, speedscope or nested"
+    )]
+    InvertedFormat { format: &'static str },
+
+    #[error(
+        "format={format} has rows and no tree to invert; omit invert, or use format=json, columns, svg, \
+         collapsed, speedscope or nested"
+    )]
+    InvertedTable { format: &'static str },
     #[error(
         "{name}={value:?} is out of range: times are from {} to {}",
         format_time(Timestamp::from_unix_ns(i64::MIN)),
@@ -42,16 +60,27 @@ pub(crate) enum QueryError {
     Steps { step: String, steps: u64, limit: u64 },
     #[error("run already sets the range; omit from and to")]
     RunAndRange,
+    #[error("the side before: {0}")]
+    Before(Box<QueryError>),
     #[error(
         "the answer would have more than {limit} points: ask for fewer measures or workers, or take \
          a larger step"
     )]
     Points { limit: usize },
     #[error(
-        "the tasks are expected since {count} different times; at most {limit} fit in one answer: \
-         name some with task"
+        "the range has {count} seconds with samples; by second at most {limit} are allowed: ask for a \
+         shorter range"
     )]
-    Starts { count: usize, limit: usize },
+    Seconds { count: usize, limit: usize },
+    #[error(
+        "single seconds of this range are no longer retained: ask for a newer range, or omit group=second"
+    )]
+    SecondsExpired,
+    #[error(
+        "thread and group cannot be combined, except group=second; use worker, task or phase instead of \
+         group"
+    )]
+    ThreadAndGroup,
     #[error("format=collapsed has no lines; use by=function, or format=json or format=svg")]
     CollapsedByLine,
     #[error(
@@ -59,6 +88,11 @@ pub(crate) enum QueryError {
          states"
     )]
     Memory { bytes: usize, limit: usize },
+    #[error(
+        "the histograms would have more than {limit} buckets: ask for fewer tasks or a shorter range, or \
+         take a larger step"
+    )]
+    Buckets { limit: usize },
     #[error(
         "the answer would have more than {limit} sums: ask for a shorter range, fewer workers or fewer \
          tasks"
@@ -90,7 +124,10 @@ pub(crate) enum QueryError {
 impl QueryError {
     /// Whether the question is well-formed but names something unknown.
     pub(crate) fn is_unknown_name(&self) -> bool {
-        matches!(self, QueryError::UnknownName { .. })
+        match self {
+            QueryError::Before(error) => error.is_unknown_name(),
+            error => matches!(error, QueryError::UnknownName { .. }),
+        }
     }
 
     /// Whether the question is valid and the answer failed.
@@ -107,6 +144,7 @@ impl QueryError {
             | QueryError::Body { allowed, .. }
             | QueryError::NothingToSet { allowed }
             | QueryError::NoStates { allowed } => Some(allowed),
+            QueryError::Before(error) => error.allowed(),
             _ => None,
         }
     }
@@ -117,6 +155,7 @@ impl QueryError {
             QueryError::UnknownName { nearest, .. } | QueryError::UnknownLabel { nearest, .. } => {
                 Some(nearest)
             }
+            QueryError::Before(error) => error.nearest(),
             _ => None,
         }
     }

@@ -3,8 +3,8 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
+use profiler_core::hash::KeyedMap;
 use profiler_core::{NodeId, Profile, State, Weight, WorkerId};
-use rustc_hash::FxHashMap;
 
 use super::QueryError;
 use super::error::echo;
@@ -38,6 +38,8 @@ pub(crate) enum GroupBy {
     /// The value of the label of this key.
     Label(String),
     Phase,
+    /// The second, in the order of time.
+    Second,
 }
 
 impl GroupBy {
@@ -46,12 +48,13 @@ impl GroupBy {
         params: &Params<'_>,
         state: &CollectorState,
     ) -> Result<Option<GroupBy>, QueryError> {
-        const ALLOWED: [&str; 4] = ["worker", "host", "label:KEY", "phase"];
+        const ALLOWED: [&str; 5] = ["worker", "host", "label:KEY", "phase", "second"];
         let Some(text) = params.one("group")? else { return Ok(None) };
         Ok(Some(match text {
             "worker" => GroupBy::Worker,
             "host" => GroupBy::Host,
             "phase" => GroupBy::Phase,
+            "second" => GroupBy::Second,
             text => {
                 let allowed = ALLOWED.to_vec();
                 let form = QueryError::Form { name: "group", value: echo(text), allowed };
@@ -62,13 +65,24 @@ impl GroupBy {
         }))
     }
 
+    /// What its groups are, such as `worker`.
+    pub(crate) fn name(&self) -> &str {
+        match self {
+            GroupBy::Worker => "worker",
+            GroupBy::Host => "host",
+            GroupBy::Label(key) => key,
+            GroupBy::Phase => "phase",
+            GroupBy::Second => "second",
+        }
+    }
+
     /// The group of a worker.
     fn of(&self, worker: &WorkerId, facts: &BTreeMap<WorkerId, WorkerAttributes>) -> String {
         let facts = facts.get(worker);
         let said = match self {
             GroupBy::Host => facts.map(|facts| facts.host.clone()),
             GroupBy::Label(key) => facts.and_then(|facts| facts.labels.get(key).cloned()),
-            GroupBy::Worker | GroupBy::Phase => Some(worker.to_string()),
+            GroupBy::Worker | GroupBy::Phase | GroupBy::Second => Some(worker.to_string()),
         };
         said.filter(|name| !name.is_empty()).unwrap_or_else(|| NO_VALUE.to_owned())
     }
@@ -78,8 +92,8 @@ impl GroupBy {
 #[derive(Default)]
 struct GroupedSums {
     names: Vec<String>,
-    numbers: FxHashMap<String, u32>,
-    sums: FxHashMap<(u32, u32, u8), u64>,
+    numbers: KeyedMap<String, u32>,
+    sums: KeyedMap<(u32, u32, u8), u64>,
     /// Whether rows were dropped for lack of room.
     omitted: bool,
 }
@@ -93,7 +107,7 @@ impl GroupedSums {
         })
     }
 
-    fn add(&mut self, group: u32, (node, state): (u32, u8), nanoseconds: u64) {
+    fn add(&mut self, group: u32, node: u32, state: u8, nanoseconds: u64) {
         let has_room = self.sums.len() < GROUPED_SUMS_MAX;
         match self.sums.get_mut(&(group, node, state)) {
             Some(sum) => *sum = sum.saturating_add(nanoseconds),
@@ -103,7 +117,7 @@ impl GroupedSums {
     }
 
     /// The sums of each group by node, the heaviest groups separately.
-    fn by_group(self) -> Vec<(String, FxHashMap<u32, Weight>)> {
+    fn by_group(self) -> Vec<(String, KeyedMap<u32, Weight>)> {
         let mut totals = vec![0u64; self.names.len()];
         for ((group, ..), nanoseconds) in &self.sums {
             let total = &mut totals[*group as usize];
@@ -112,12 +126,12 @@ impl GroupedSums {
         let mut order: Vec<usize> = (0..totals.len()).collect();
         order.sort_by_key(|group| (Reverse(totals[*group]), &self.names[*group]));
         let mut line_of = vec![0; totals.len()];
-        let mut lines: Vec<(String, FxHashMap<u32, Weight>)> = Vec::new();
+        let mut lines: Vec<(String, KeyedMap<u32, Weight>)> = Vec::new();
         for (line, group) in order.into_iter().enumerate() {
             line_of[group] = line.min(GROUPS_MAX);
             if line <= GROUPS_MAX {
                 let name = if line < GROUPS_MAX { self.names[group].as_str() } else { OTHERS };
-                lines.push((name.to_owned(), FxHashMap::default()));
+                lines.push((name.to_owned(), KeyedMap::default()));
             }
         }
         for ((group, node, state), nanoseconds) in self.sums {
@@ -134,21 +148,20 @@ impl CollectorState {
     /// The profile of each group of workers, below its name.
     pub(super) fn profile_by_worker(
         &self,
-        (query, by): (&ProfileQuery, &GroupBy),
-        (stored, view): (&mut TableReader<'_>, &WindowSnapshot),
+        query: &ProfileQuery,
+        by: &GroupBy,
+        stored: &mut TableReader<'_>,
+        view: &WindowSnapshot,
         tops: &[TopNode],
         cancel: &Cancel,
     ) -> Result<Profile, QueryError> {
-        let states = query.filter.states;
         let facts = self.worker_attributes();
         let mut sums = GroupedSums::default();
         for window in &view.windows {
             cancel.check()?;
             let group = sums.group(by.of(&window.worker, &facts));
             for (node, state, nanoseconds) in window.samples.entries() {
-                if states.contains(state) {
-                    sums.add(group, (node.0, state as u8), nanoseconds);
-                }
+                sums.add(group, node.0, state as u8, nanoseconds);
             }
         }
         let numbers = stored.worker_numbers(&query.filter.workers);
@@ -167,11 +180,8 @@ impl CollectorState {
                     let group =
                         batch.worker[index].checked_sub(1).and_then(|at| groups.get(at as usize));
                     let state = State::ALL.get(usize::from(batch.kind[index]));
-                    if let (Some(group), Some(state)) = (group, state)
-                        && states.contains(*state)
-                    {
-                        let at = (batch.node[index], batch.kind[index]);
-                        sums.add(*group, at, batch.values[index]);
+                    if let (Some(group), Some(state)) = (group, state) {
+                        sums.add(*group, batch.node[index], *state as u8, batch.values[index]);
                     }
                 });
             },
@@ -186,7 +196,7 @@ impl CollectorState {
             if unknown > 0 {
                 return Err(QueryError::UnknownNodes { rows: unknown as u64 });
             }
-            let excerpt = Excerpt::of(&self.tree, nodes.keys().copied().collect::<IdSet>());
+            let excerpt = self.excerpt(nodes.keys().copied().collect::<IdSet>());
             let own = |node: NodeId| nodes.get(&node.0).copied().unwrap_or_default();
             Ok((name, excerpt.profile(query.scope(), own, query.form())))
         });

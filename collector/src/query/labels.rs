@@ -44,6 +44,14 @@ impl CollectorState {
         facts.into_iter().map(|(worker, (_, facts))| (worker, facts)).collect()
     }
 
+    /// The machines of these workers.
+    pub(crate) fn hosts(&self, workers: &[WorkerId]) -> BTreeSet<String> {
+        let facts = self.worker_attributes();
+        let hosts = workers.iter().filter_map(|worker| facts.get(worker));
+        let hosts = hosts.map(|facts| facts.host.clone());
+        hosts.filter(|host| !host.is_empty()).collect()
+    }
+
     /// The keys of all labels.
     pub(crate) fn label_keys(&self) -> BTreeSet<String> {
         let facts = self.worker_attributes();

@@ -4,6 +4,8 @@
 //! A question clones what it needs under short locks (shared pointers to windows and rows; the tree
 //! in pieces) and computes without locks, so that no question delays an agent.
 
+mod duration_counts;
+mod ended_each;
 mod ended_tasks;
 mod error;
 mod events;
@@ -18,17 +20,28 @@ mod resources;
 mod runs;
 mod settings;
 mod suggest;
+mod symbol_upload;
+mod table_format;
 mod table_reader;
 mod task_columns;
+mod task_comparison;
+mod task_durations;
 mod tasks;
 mod thread_dump;
+mod thread_profile;
 mod thread_time;
 mod time;
 mod timeline;
+mod totals;
 mod transfers;
+mod unnamed;
+mod view;
 mod weight_sums;
 mod workers;
 
+#[cfg(test)]
+pub(crate) use duration_counts::DurationInterval;
+pub(crate) use duration_counts::{BucketCounts, DurationCounts};
 pub(crate) use error::QueryError;
 pub(crate) use events::{EventFilter, recent_events};
 #[cfg(test)]
@@ -38,12 +51,21 @@ pub(crate) use progress::{ProgressAnswer, ProgressQuery, ProgressRow};
 pub(crate) use resources::{ResourceAnswer, ResourceQuery, ResourceSeries, displayed_unit};
 pub(crate) use runs::{parse_run_start, parse_run_stop, parse_runs};
 pub(crate) use settings::parse_change;
+pub(crate) use symbol_upload::{SymbolUpload, no_parameters};
+pub(crate) use table_format::TableFormat;
 pub(crate) use table_reader::Cancel;
 pub(crate) use task_columns::TaskColumns;
-pub(crate) use tasks::{SummaryRow, TaskAnswer, TaskQuery, TaskSummary};
+pub use task_comparison::{EndedTask, EndedTasksOf, compare_ended_tasks};
+pub(crate) use task_comparison::{TaskComparison, TaskComparisonQuery};
+pub(crate) use task_durations::{DurationsFormat, TaskDurations, TaskDurationsQuery};
+pub(crate) use tasks::{SummaryRow, TaskAnswer, TaskFormat, TaskQuery, TaskSummary};
 pub(crate) use thread_dump::{ThreadDumpQuery, ThreadGroup, WorkerThreadDump};
+#[cfg(test)]
+pub(crate) use thread_profile::ThreadFilter;
 pub(crate) use thread_time::{ThreadTime, ThreadTimeAnswer, ThreadTimePart, ThreadTimeQuery};
 pub(crate) use time::format_time;
 pub(crate) use timeline::{Series, TimelineAnswer, TimelineQuery};
+pub(crate) use totals::CollectorTotals;
 pub(crate) use transfers::{TransferAnswer, TransferQuery, TransferSummary};
-pub(crate) use workers::{EpochView, FleetView, parse_workers};
+pub(crate) use unnamed::Unnamed;
+pub(crate) use workers::{EpochView, FleetView, WorkersQuery, parse_workers};

@@ -1,14 +1,16 @@
 //! Parameters as given, and those that several questions share.
 
+use api::time::{RangeEnd, TIME_ALLOWED, TimeError, TimeParser};
+use jiff::tz::TimeZone;
 use profiler_core::{Filter, StateSet, ThreadKind, TimeRange, Timestamp};
 
 use super::QueryError;
 use super::error::echo;
 use super::labels::labeled;
 use super::suggest::nearest;
-use super::time::{TIME_ALLOWED, TimeError, parse_time};
 use crate::limits::FILTER_VALUES_MAX;
 use crate::state::CollectorState;
+use crate::sync::read;
 
 /// One request's parameters, all of known names.
 #[derive(Clone, Copy, Debug)]
@@ -91,18 +93,20 @@ impl<'a> RangeText<'a> {
         Ok((text, from.is_some() || to.is_some()))
     }
 
-    /// The range by the collector's clock.
+    /// The range by the collector's clock. Times without a zone are in UTC.
     pub(crate) fn resolve(&self, now: Timestamp) -> Result<TimeRange, QueryError> {
-        let time = |name, text| {
-            parse_time(text, now).map_err(|error| match error {
+        let parser = TimeParser { now_ns: now.unix_ns(), zone: TimeZone::UTC };
+        let time = |name, text, end| {
+            let at_ns = parser.parse(text, end);
+            at_ns.map(Timestamp::from_unix_ns).map_err(|error| match error {
                 TimeError::Form => {
                     QueryError::Form { name, value: echo(text), allowed: TIME_ALLOWED.to_vec() }
                 }
                 TimeError::Range => QueryError::Time { name, value: echo(text) },
             })
         };
-        let from_at = time("from", self.from)?;
-        let to_at = time("to", self.to)?;
+        let from_at = time("from", self.from, RangeEnd::From)?;
+        let to_at = time("to", self.to, RangeEnd::To)?;
         TimeRange::new(from_at, to_at).ok_or_else(|| {
             let from = echo(self.from);
             let to = echo(self.to);
@@ -138,12 +142,18 @@ impl Filters {
     }
 }
 
+/// All states, as a value of `state`.
+const ALL_STATES: &str = "all";
+
 /// The set of states with that name.
 fn state_set(name: &str) -> Result<StateSet, QueryError> {
+    if name == ALL_STATES {
+        return Ok(StateSet::ALL);
+    }
     StateSet::from_name(name).ok_or_else(|| QueryError::Choice {
         name: "state",
         value: echo(name),
-        allowed: StateSet::NAMES.to_vec(),
+        allowed: [&StateSet::NAMES[..], &[ALL_STATES]].concat(),
     })
 }
 
@@ -168,7 +178,7 @@ pub(crate) fn known_workers(
 ) -> Result<Vec<String>, QueryError> {
     let asked = params.many("worker")?;
     if asked.is_empty() {
-        return labeled(params, state, Vec::new());
+        return labeled(params, state, imported_workers(params, state)?);
     }
     let known = state.workers();
     let known_name = |name: &str| known.iter().any(|known| *known.0 == *name);
@@ -177,6 +187,21 @@ pub(crate) fn known_workers(
         return Err(unknown("worker", name, known.iter().map(|known| &*known.0)));
     }
     labeled(params, state, asked.into_iter().map(str::to_owned).collect())
+}
+
+/// The workers of the requested runs if all of them are imported profiles: such a run is that profile, not
+/// what others did at its time. Else none, which stands for all.
+fn imported_workers(
+    params: &Params<'_>,
+    state: &CollectorState,
+) -> Result<Vec<String>, QueryError> {
+    let telemetry = read(&state.telemetry);
+    let runs = params.many("run")?.into_iter().map(|run| {
+        let worker = telemetry.runs().find(run)?.worker.as_ref()?;
+        worker.is_import().then(|| worker.to_string())
+    });
+    let workers: Option<Vec<String>> = runs.collect();
+    Ok(workers.unwrap_or_default())
 }
 
 /// The error for an unknown name.

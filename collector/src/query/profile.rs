@@ -3,22 +3,30 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use profiler_core::{Filter, NodeId, Profile, ThreadKind, Ticks, TimeRange, Timestamp, WorkerId};
+use flamegraph::{Hidden, View, ViewedProfile};
+use profiler_core::{
+    Filter, NodeId, Profile, StateSet, ThreadKind, Ticks, TimeRange, Timestamp, WorkerId,
+};
 
 use super::QueryError;
 use super::group::{GroupBy, profile_by_phase};
-use super::params::{Filters, Params};
+use super::params::{Filters, Params, choose};
 use super::phases::parse_phases;
 use super::range::{RANGE_NAMES, asked_range};
+use super::table_format::TableFormat;
 use super::table_reader::{Cancel, ScanFilter, TableReader};
+use super::thread_profile::ThreadFilter;
+use super::unnamed::Unnamed;
+use super::view::{VIEW_NAMES, parse_view};
 use super::weight_sums::Sums;
 use crate::id_set::IdSet;
 use crate::limits::QUERY_BYTES_MAX;
+use crate::naming::Naming;
 use crate::rows::StoredWindow;
 use crate::state::CollectorState;
-use crate::store::{Column, Coverage, Measure, Piece, Second, SumTable, WorkerNumber};
+use crate::store::{Column, Coverage, Measure, Piece, Plan, Second, SumTable, Tier, WorkerNumber};
 use crate::sync::read;
-use crate::tree::{Excerpt, PhaseFilter, ProfileForm, SampleScope, TopNode};
+use crate::tree::{PhaseFilter, ProfileForm, SampleScope, TopNode};
 use crate::windows::WindowSnapshot;
 
 /// What a node of the answer stands for.
@@ -38,6 +46,31 @@ pub(crate) enum Format {
     Columns,
     Collapsed,
     Svg,
+    /// pprof's messages in gzip.
+    Pprof,
+    Speedscope,
+    /// The processed format of the Firefox Profiler.
+    Firefox,
+    /// The tree as nested JSON.
+    Nested,
+    /// A row for each function.
+    File(TableFormat),
+}
+
+impl Format {
+    /// Readers of pprof and Firefox profiles merge the lines of a function themselves.
+    const fn default_by(self) -> By {
+        match self {
+            Format::Pprof | Format::Firefox => By::Line,
+            Format::Json
+            | Format::Columns
+            | Format::Collapsed
+            | Format::Svg
+            | Format::Speedscope
+            | Format::Nested
+            | Format::File(_) => By::Function,
+        }
+    }
 }
 
 /// A question for a profile.
@@ -53,15 +86,25 @@ pub(crate) struct ProfileQuery {
     pub(crate) group: Option<GroupBy>,
     pub(crate) by: By,
     pub(crate) format: Format,
+    /// The part of the profile to show, apart from the states, which are the filter's.
+    pub(crate) view: View,
+    /// The threads to keep.
+    pub(crate) threads: ThreadFilter,
 }
 
 impl ProfileQuery {
     pub(crate) const BY: [(&'static str, By); 2] = [("function", By::Function), ("line", By::Line)];
-    const FORMATS: [(&'static str, Format); 4] = [
+    const FORMATS: [(&'static str, Format); 10] = [
         ("json", Format::Json),
         ("columns", Format::Columns),
         ("collapsed", Format::Collapsed),
         ("svg", Format::Svg),
+        ("pprof", Format::Pprof),
+        ("speedscope", Format::Speedscope),
+        ("firefox", Format::Firefox),
+        ("nested", Format::Nested),
+        ("csv", Format::File(TableFormat::Csv)),
+        ("parquet", Format::File(TableFormat::Parquet)),
     ];
 
     /// Parses the parameters; relative times are relative to `now`.
@@ -70,21 +113,50 @@ impl ProfileQuery {
         state: &CollectorState,
         now: Timestamp,
     ) -> Result<ProfileQuery, QueryError> {
-        let names =
-            [&RANGE_NAMES[..], &Filters::NAMES, &["phases", "group", "by", "format"]].concat();
+        let names = [
+            &RANGE_NAMES[..],
+            &Filters::NAMES,
+            &["phases", "group", "by", "format"],
+            &VIEW_NAMES,
+            &ThreadFilter::NAMES,
+        ]
+        .concat();
         let params = Params::new(pairs, &names)?;
         let (range, _) = asked_range(&params, state, now)?;
+        let format = params.choice("format", &ProfileQuery::FORMATS)?;
+        let by = match params.one("by")? {
+            Some(by) => choose("by", by, &ProfileQuery::BY)?,
+            None => format.default_by(),
+        };
         let query = ProfileQuery {
             range,
-            by: params.choice("by", &ProfileQuery::BY)?,
-            format: params.choice("format", &ProfileQuery::FORMATS)?,
+            by,
+            format,
             filter: Filters::parse(&params, state)?,
             phases: parse_phases(&params, state)?,
             phases_shown: params.choice("phases", &[("false", false), ("true", true)])?,
             group: GroupBy::parse(&params, state)?,
+            view: parse_view(&params)?,
+            threads: ThreadFilter::parse(&params)?,
         };
+        let is_by_second = query.group == Some(GroupBy::Second);
+        if query.group.is_some() && !is_by_second && !query.threads.is_all() {
+            return Err(QueryError::ThreadAndGroup);
+        }
         if query.format == Format::Collapsed && query.by == By::Line {
             return Err(QueryError::CollapsedByLine);
+        }
+        // Both take the first level for the task of a sample.
+        let has_task_level = matches!(format, Format::Pprof | Format::Firefox);
+        let is_table = matches!(format, Format::File(_));
+        if query.view.is_inverted && (has_task_level || is_table) {
+            let known = ProfileQuery::FORMATS.iter().find(|(_, known)| *known == format);
+            let format = known.map_or("", |(name, _)| name);
+            return Err(if is_table {
+                QueryError::InvertedTable { format }
+            } else {
+                QueryError::InvertedFormat { format }
+            });
         }
         Ok(query)
     }
@@ -92,6 +164,20 @@ impl ProfileQuery {
     /// The samples to keep.
     pub(super) fn scope(&self) -> SampleScope<'_> {
         SampleScope { filter: &self.filter, phases: &self.phases }
+    }
+
+    /// Whether rows of single seconds are needed: to tell threads apart, or as groups.
+    fn needs_seconds(&self) -> bool {
+        !self.threads.is_all() || self.group == Some(GroupBy::Second)
+    }
+
+    /// The periods to read: the finest if seconds are needed, otherwise the fewest.
+    fn plan(&self, coverage: &Coverage, seconds: Range<Second>) -> Plan {
+        if self.needs_seconds() {
+            coverage.plan_in(seconds, Tier::Second)
+        } else {
+            coverage.plan(seconds)
+        }
     }
 
     /// The levels of the answer.
@@ -143,8 +229,31 @@ impl Sampling {
 /// A profile and its provenance.
 #[derive(Clone, Debug)]
 pub(crate) struct ProfileAnswer {
+    /// The part that the view shows.
     pub(crate) profile: Profile,
+    /// The time of the filter's tasks, phases, workers and threads that it does not show.
+    pub(crate) hidden: Hidden,
+    /// The number of functions that are folded into their callers.
+    pub(crate) folded: usize,
+    /// The label of the zoomed node.
+    pub(crate) zoomed: Option<String>,
+    /// The time of it in functions without a name.
+    pub(crate) unnamed: Unnamed,
     pub(crate) facts: Provenance,
+}
+
+impl ProfileAnswer {
+    fn new(
+        query: &ProfileQuery,
+        whole: Profile,
+        naming: &Naming,
+        facts: Provenance,
+    ) -> ProfileAnswer {
+        let view = View { states: query.filter.states, ..query.view.clone() };
+        let ViewedProfile { profile, hidden, folded, zoomed } = view.apply(whole);
+        let unnamed = Unnamed::of(&profile, naming);
+        ProfileAnswer { profile, hidden, folded, zoomed, unnamed, facts }
+    }
 }
 
 /// The data that an answer was computed from.
@@ -164,7 +273,8 @@ pub(crate) struct Provenance {
 impl Provenance {
     /// Reads it from the tables and from the windows of a filtered snapshot.
     pub(super) fn of(
-        (mut stored, view): (TableReader<'_>, WindowSnapshot),
+        mut stored: TableReader<'_>,
+        view: WindowSnapshot,
         range: TimeRange,
         numbers: Option<&[WorkerNumber]>,
     ) -> Result<Provenance, QueryError> {
@@ -223,24 +333,31 @@ impl CollectorState {
     ) -> Result<ProfileAnswer, QueryError> {
         let ProfileQuery { range, filter, .. } = query;
         let (mut stored, view) = TableReader::of(
-            (self, cancel),
+            self,
+            cancel,
             *range,
             |c, seconds| WindowSnapshot::of(c, seconds, filter),
-            Coverage::plan,
+            |held, seconds| query.plan(held, seconds),
         );
         // Read after the snapshot, so every node that it refers to exists.
         let (tops, nodes) = {
             let tree = read(&self.tree);
             (tree.tops_kept(filter), tree.node_count())
         };
-        if let Some(by) = query.group.as_ref().filter(|by| **by != GroupBy::Phase) {
-            let profile =
-                self.profile_by_worker((query, by), (&mut stored, &view), &tops, cancel)?;
+        if query.needs_seconds() {
+            let profile = self.profile_by_thread(query, &mut stored, &view, cancel)?;
             let numbers = stored.worker_numbers(&filter.workers);
-            let facts = Provenance::of((stored, view), *range, numbers.as_deref())?;
-            return Ok(ProfileAnswer { profile, facts });
+            let facts = Provenance::of(stored, view, *range, numbers.as_deref())?;
+            return Ok(ProfileAnswer::new(query, profile, &self.naming, facts));
         }
-        let mut sums = Sums::new(filter.states, nodes, QUERY_BYTES_MAX)?;
+        if let Some(by) = query.group.as_ref().filter(|by| **by != GroupBy::Phase) {
+            let profile = self.profile_by_worker(query, by, &mut stored, &view, &tops, cancel)?;
+            let numbers = stored.worker_numbers(&filter.workers);
+            let facts = Provenance::of(stored, view, *range, numbers.as_deref())?;
+            return Ok(ProfileAnswer::new(query, profile, &self.naming, facts));
+        }
+        // All states, because the answer has the time in those that it does not show.
+        let mut sums = Sums::new(StateSet::ALL, nodes, QUERY_BYTES_MAX)?;
         for stored in &view.windows {
             cancel.check()?;
             for (node, state, nanoseconds) in stored.samples.entries() {
@@ -252,8 +369,8 @@ impl CollectorState {
             add_stored(&mut stored, &mut sums, filter, &tops, numbers.as_deref())?;
         }
         let profile = self.profile_of(query, &sums, &tops);
-        let facts = Provenance::of((stored, view), *range, numbers.as_deref())?;
-        Ok(ProfileAnswer { profile, facts })
+        let facts = Provenance::of(stored, view, *range, numbers.as_deref())?;
+        Ok(ProfileAnswer::new(query, profile, &self.naming, facts))
     }
 
     fn profile_of(&self, query: &ProfileQuery, sums: &Sums, tops: &[TopNode]) -> Profile {
@@ -262,11 +379,11 @@ impl CollectorState {
         if query.group.is_none()
             && query.phases == PhaseFilter::All
             && let Some(profile) =
-                self.shapes.profile(&self.tree, query.form(), (touched, tops), own)
+                self.shapes.profile(self.named_tree(), query.form(), touched, tops, own)
         {
             return profile;
         }
-        let excerpt = Excerpt::of(&self.tree, touched.clone());
+        let excerpt = self.excerpt(touched.clone());
         match query.group {
             Some(_) => profile_by_phase(query, &excerpt, own),
             None => excerpt.profile(query.scope(), own, query.form()),

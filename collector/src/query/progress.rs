@@ -120,6 +120,8 @@ impl ProgressRow {
 pub(crate) struct ProgressAnswer {
     pub(crate) now: Timestamp,
     pub(crate) rows: Vec<ProgressRow>,
+    /// Number of names that are not counted, because too many start at different times.
+    pub(crate) omitted: u64,
     pub(crate) damaged: Vec<String>,
 }
 
@@ -128,6 +130,18 @@ pub(crate) struct ProgressAnswer {
 struct Total {
     expected: u64,
     since: Timestamp,
+}
+
+/// The sums by name.
+fn totals_of(rows: Vec<ExpectedRow>) -> BTreeMap<Arc<str>, Total> {
+    let mut totals: BTreeMap<Arc<str>, Total> = BTreeMap::new();
+    for ExpectedRow { expected, .. } in rows {
+        let new = Total { expected: 0, since: expected.since };
+        let total = totals.entry(expected.name.clone()).or_insert(new);
+        total.expected = total.expected.saturating_add(expected.total);
+        total.since = total.since.min(expected.since);
+    }
+    totals
 }
 
 /// By name, the number of running tasks and the outcomes of the others.
@@ -141,13 +155,15 @@ fn note_all<'n>(counts: &mut Counts, names: impl IntoIterator<Item = &'n Arc<str
 }
 
 /// An answer in progress.
-struct Rows {
+struct Rows<'a> {
     now: Timestamp,
+    cancel: &'a Cancel,
     rows: Vec<ProgressRow>,
+    omitted: u64,
     damaged: Vec<String>,
 }
 
-impl Rows {
+impl Rows<'_> {
     /// Adds counts; `total_of` returns the number of expected tasks of a name and the start of its
     /// count.
     fn add(
@@ -172,35 +188,38 @@ impl CollectorState {
         query: &ProgressQuery,
         cancel: &Cancel,
     ) -> Result<ProgressAnswer, QueryError> {
-        let mut rows = Rows { now: query.now, rows: Vec::new(), damaged: Vec::new() };
-        let totals = self.expected_totals(query);
+        let mut rows =
+            Rows { now: query.now, cancel, rows: Vec::new(), omitted: 0, damaged: Vec::new() };
         match query.given {
-            Some(range) => self.progress_in(range, query, totals, (&mut rows, cancel))?,
+            Some(range) => self.progress_in(range, query, &mut rows)?,
             None => {
+                let totals = self.expected_totals(query);
                 let range = query.range;
-                let mut others = self.counts_in(range, query, &query.tasks, (&mut rows, cancel))?;
+                let mut others = self.counts_in(range, query, &query.tasks, &mut rows)?;
                 others.retain(|name, _| !totals.contains_key(name));
                 rows.add(others, |_| (None, range.start()), range.stop());
-                self.progress_since(query, &totals, (&mut rows, cancel))?;
+                self.progress_since(query, &totals, &mut rows)?;
             }
         }
-        let Rows { now, mut rows, mut damaged } = rows;
+        let Rows { now, mut rows, omitted, mut damaged, .. } = rows;
         damaged.sort_unstable();
         damaged.dedup();
         rows.sort_by(|a, b| a.name.cmp(&b.name));
-        Ok(ProgressAnswer { now, rows, damaged })
+        Ok(ProgressAnswer { now, rows, omitted, damaged })
     }
 
-    /// Counts a given range. Tasks expected before it are ignored.
+    /// Counts a given range, with the expected tasks of every life in it. Tasks expected before it are
+    /// ignored.
     fn progress_in(
         &self,
         range: TimeRange,
         query: &ProgressQuery,
-        mut totals: BTreeMap<Arc<str>, Total>,
-        (rows, cancel): (&mut Rows, &Cancel),
+        rows: &mut Rows<'_>,
     ) -> Result<(), QueryError> {
-        totals.retain(|_, total| range.contains(total.since));
-        let mut counts = self.counts_in(range, query, &query.tasks, (rows, cancel))?;
+        let mut expected_rows = self.expected_rows(query);
+        expected_rows.retain(|row| range.contains(row.expected.since));
+        let totals = totals_of(expected_rows);
+        let mut counts = self.counts_in(range, query, &query.tasks, rows)?;
         note_all(&mut counts, totals.keys());
         let expected = |name: &Arc<str>| totals.get(name).map(|total| total.expected);
         rows.add(counts, |name| (expected(name), range.start()), range.stop());
@@ -213,15 +232,18 @@ impl CollectorState {
         &self,
         query: &ProgressQuery,
         totals: &BTreeMap<Arc<str>, Total>,
-        (rows, cancel): (&mut Rows, &Cancel),
+        rows: &mut Rows<'_>,
     ) -> Result<(), QueryError> {
         let mut starts: BTreeMap<Second, Vec<Arc<str>>> = BTreeMap::new();
         for (name, total) in totals {
             let second = Second::of(total.since.shifted(999_999_999));
             starts.entry(second).or_default().push(name.clone());
         }
-        if starts.len() > PROGRESS_STARTS_MAX {
-            return Err(QueryError::Starts { count: starts.len(), limit: PROGRESS_STARTS_MAX });
+        // Each start takes a count of its own. One worker with many must not deny others theirs.
+        while starts.len() > PROGRESS_STARTS_MAX
+            && let Some((_, oldest)) = starts.pop_first()
+        {
+            rows.omitted += oldest.len() as u64;
         }
         // Ends may come from a clock that is slightly ahead.
         let end = query.now.shifted(nanoseconds(AHEAD_MAX));
@@ -230,10 +252,10 @@ impl CollectorState {
             let whole = TimeRange::new(start, end.max(start.shifted(1)));
             let whole = whole.expect("its end is later than its start");
             let given: Vec<String> = names.iter().map(ToString::to_string).collect();
-            let mut counts = self.counts_in(whole, query, &given, (rows, cancel))?;
+            let mut counts = self.counts_in(whole, query, &given, rows)?;
             counts.retain(|name, _| totals.contains_key(name));
             note_all(&mut counts, &names);
-            self.add_first_second(query, (second, totals), &mut counts, cancel)?;
+            self.add_first_second(query, second, totals, &mut counts, rows.cancel)?;
             let total = |name: &Arc<str>| {
                 let total = totals[name];
                 (Some(total.expected), total.since)
@@ -243,22 +265,28 @@ impl CollectorState {
         Ok(())
     }
 
-    /// The expected tasks of the requested names. For a restarted worker, those of its new epoch.
-    fn expected_totals(&self, query: &ProgressQuery) -> BTreeMap<Arc<str>, Total> {
+    /// The expected tasks of the requested names, of every life of the workers.
+    fn expected_rows(&self, query: &ProgressQuery) -> Vec<ExpectedRow> {
         let is_asked = |row: &ExpectedRow| {
             let among = |kept: &[String], text: &str| {
                 kept.is_empty() || kept.iter().any(|name| name == text)
             };
             among(&query.tasks, &row.expected.name) && among(&query.workers, &row.worker.0)
         };
-        let rows = read(&self.telemetry).expected();
+        let mut rows = read(&self.telemetry).expected();
+        rows.retain(is_asked);
+        rows
+    }
+
+    /// The expected tasks of the requested names. For a restarted worker, those of its new epoch.
+    fn expected_totals(&self, query: &ProgressQuery) -> BTreeMap<Arc<str>, Total> {
         let mut lives: BTreeMap<(Arc<str>, WorkerId), Vec<ExpectedRow>> = BTreeMap::new();
-        for row in rows.into_iter().filter(is_asked) {
+        for row in self.expected_rows(query) {
             let key = (row.expected.name.clone(), row.worker.clone());
             lives.entry(key).or_default().push(row);
         }
-        let mut totals: BTreeMap<Arc<str>, Total> = BTreeMap::new();
-        for ((name, worker), mut rows) in lives {
+        let mut newest = Vec::new();
+        for ((_, worker), mut rows) in lives {
             let latest = rows.iter().map(|row| row.expected.since).max();
             if rows.len() > 1 {
                 let connected = self.connected_epochs(&worker);
@@ -266,14 +294,9 @@ impl CollectorState {
                     Some(row.expected.since) == latest || connected.contains(&row.epoch)
                 });
             }
-            for ExpectedRow { expected, .. } in rows {
-                let new = Total { expected: 0, since: expected.since };
-                let total = totals.entry(name.clone()).or_insert(new);
-                total.expected = total.expected.saturating_add(expected.total);
-                total.since = total.since.min(expected.since);
-            }
+            newest.extend(rows);
         }
-        totals
+        totals_of(newest)
     }
 
     fn connected_epochs(&self, worker: &WorkerId) -> Vec<Epoch> {
@@ -289,10 +312,10 @@ impl CollectorState {
         range: TimeRange,
         query: &ProgressQuery,
         names: &[String],
-        (rows, cancel): (&mut Rows, &Cancel),
+        rows: &mut Rows<'_>,
     ) -> Result<Counts, QueryError> {
         let question = TaskQuery::of_names(range, names.to_vec(), query.workers.clone());
-        let summary = self.task_summary(&question, cancel)?;
+        let summary = self.task_summary(&question, rows.cancel)?;
         rows.damaged.extend(summary.damaged);
         let counts = summary.rows.into_iter();
         Ok(counts.map(|row| (row.name, (row.running, row.outcomes))).collect())
@@ -302,7 +325,8 @@ impl CollectorState {
     fn add_first_second(
         &self,
         query: &ProgressQuery,
-        (second, totals): (Second, &BTreeMap<Arc<str>, Total>),
+        second: Second,
+        totals: &BTreeMap<Arc<str>, Total>,
         counts: &mut Counts,
         cancel: &Cancel,
     ) -> Result<(), QueryError> {

@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use api::time::{SPAN_ALLOWED, parse_span_ns};
 use profiler_core::{TimeRange, Timestamp};
 
 use super::QueryError;
 use super::error::echo;
 use super::params::{Params, RangeText, unknown};
-use super::time::{SPAN_ALLOWED, parse_span_ns};
 use crate::limits::TIMELINE_STEPS_MAX;
 use crate::rows::RunRow;
 use crate::state::CollectorState;

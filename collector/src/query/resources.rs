@@ -8,6 +8,7 @@ use profiler_core::{Resource, TimeRange, Timestamp};
 use super::QueryError;
 use super::params::{Params, choose, known_workers};
 use super::range::{RANGE_NAMES, asked_range, asked_runs, parse_step_ns};
+use super::table_format::TableFormat;
 use super::table_reader::{Cancel, TableReader};
 use super::tasks::seconds_touched;
 use crate::limits::{RESOURCE_POINTS_DEFAULT, RESOURCE_POINTS_MAX};
@@ -33,6 +34,8 @@ pub(crate) struct ResourceQuery {
     pub(crate) measures: Vec<Resource>,
     pub(crate) step_ns: u64,
     pub(crate) align: bool,
+    /// `None` is JSON.
+    pub(crate) format: Option<TableFormat>,
 }
 
 impl ResourceQuery {
@@ -42,7 +45,8 @@ impl ResourceQuery {
         state: &CollectorState,
         now: Timestamp,
     ) -> Result<ResourceQuery, QueryError> {
-        let names = [&RANGE_NAMES[..], &["worker", "label", "measure", "step", "align"]].concat();
+        let names =
+            [&RANGE_NAMES[..], &["worker", "label", "measure", "step", "align", "format"]].concat();
         let params = Params::new(pairs, &names)?;
         let runs = asked_runs(&params, state)?;
         let spans: Vec<(Option<String>, TimeRange)> = if runs.is_empty() {
@@ -67,6 +71,7 @@ impl ResourceQuery {
                 None => chosen_step_ns(longest),
             },
             align: params.choice("align", &[("false", false), ("true", true)])?,
+            format: params.choice("format", &TableFormat::CHOICES)?,
             spans,
         })
     }
@@ -131,9 +136,10 @@ impl CollectorState {
         query: &ResourceQuery,
         cancel: &Cancel,
     ) -> Result<ResourceAnswer, QueryError> {
-        let (mut steps, mut damaged) = (Steps::new(), Vec::new());
-        for (index, (_, range)) in query.spans.iter().enumerate() {
-            damaged.extend(self.add_samples(query, (index, *range), &mut steps, cancel)?);
+        let mut steps = Steps::new();
+        let mut damaged = Vec::new();
+        for span in 0..query.spans.len() {
+            damaged.extend(self.add_samples(query, span, &mut steps, cancel)?);
         }
         damaged.sort_unstable();
         damaged.dedup();
@@ -165,14 +171,15 @@ impl CollectorState {
     fn add_samples(
         &self,
         query: &ResourceQuery,
-        (span, range): (usize, TimeRange),
+        span: usize,
         steps: &mut Steps,
         cancel: &Cancel,
     ) -> Result<Vec<String>, QueryError> {
+        let (_, range) = query.spans[span];
         let touched = seconds_touched(range);
         let take = |state: &CollectorState, _| read(&state.telemetry).samples(touched.clone());
         let plan = |_: &Coverage, seconds| Plan { pieces: Vec::new(), seconds };
-        let (mut stored, view) = TableReader::of((self, cancel), range, take, plan);
+        let (mut stored, view) = TableReader::of(self, cancel, range, take, plan);
         let mut add = |row: &Arc<ResourceRow>| {
             let is_asked = range.contains(row.sample.at) && query.keeps(row);
             if !is_asked || steps.len() > RESOURCE_POINTS_MAX {

@@ -12,6 +12,7 @@ use super::QueryError;
 use super::tasks::seconds_touched;
 use crate::id_set::IdSet;
 use crate::ledger::{NewestTasks, TaskFilter, TaskSnapshot};
+use crate::log_limit::{Admitted, LineLimit};
 use crate::rows::TaskRow;
 use crate::state::CollectorState;
 use crate::store::{
@@ -21,6 +22,9 @@ use crate::store::{
 };
 use crate::telemetry::RowSnapshot;
 use crate::windows::WindowSnapshot;
+
+/// Any question about a damaged file causes this line.
+static MISSING: LineLimit = LineLimit::new();
 
 /// Whether the reader has disconnected.
 #[derive(Debug, Default)]
@@ -94,7 +98,8 @@ impl<'a> TableReader<'a> {
     /// A reader for the seconds that start in `range`, or for more where the tables have no finer
     /// periods. `take` reads the unsealed data; `plan` chooses the periods of the tables.
     pub(crate) fn of<B: Unsealed>(
-        (state, cancel): (&'a CollectorState, &'a Cancel),
+        state: &'a CollectorState,
+        cancel: &'a Cancel,
         range: TimeRange,
         take: impl Fn(&CollectorState, Range<Second>) -> B,
         plan: impl Fn(&Coverage, Range<Second>) -> Plan,
@@ -108,7 +113,8 @@ impl<'a> TableReader<'a> {
             let plan = plan(&coverage, asked.clone());
             // If the plan is wider than the request, the unsealed data must be as wide.
             if plan.seconds == seconds {
-                let (tables, damaged) = (&*state.tables, lost_to_all(&manifest, &plan.seconds));
+                let tables = &*state.tables;
+                let damaged = lost_to_all(&manifest, &plan.seconds);
                 let stored = TableReader { tables, cancel, manifest, plan, coverage, damaged };
                 return (stored, unsealed);
             }
@@ -271,7 +277,9 @@ impl<'a> TableReader<'a> {
     }
 
     fn note_unread(&mut self, file: &FileEntry, error: &StoreError) {
-        tracing::error!(%error, "a file is missing from an answer");
+        if let Some(Admitted { suppressed }) = MISSING.admit() {
+            tracing::error!(%error, suppressed, "a file is missing from an answer");
+        }
         self.damaged.insert(file.path());
     }
 
@@ -340,6 +348,11 @@ impl Rows<'_> {
     pub(crate) fn start(&self, index: usize) -> Timestamp {
         let seconds = i64::from(self.batch.ts[index]) * i64::from(self.tier.seconds());
         Timestamp::from_unix_ns(seconds * 1_000_000_000)
+    }
+
+    /// Whether each period is a single second.
+    pub(crate) fn are_seconds(&self) -> bool {
+        self.tier == Tier::Second
     }
 
     /// Their places in the batch, neighbours together.

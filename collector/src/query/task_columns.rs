@@ -4,8 +4,8 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 
+use profiler_core::hash::KeyedMap;
 use profiler_core::{Epoch, Outcome, Timestamp, WorkerId};
-use rustc_hash::FxHashMap;
 
 use super::QueryError;
 use super::table_reader::Cancel;
@@ -70,13 +70,13 @@ impl TaskPoint {
 
 /// Numbers for repeated values.
 struct Interning<K, V> {
-    known: FxHashMap<K, u32>,
+    known: KeyedMap<K, u32>,
     values: Vec<V>,
 }
 
 impl<K: Eq + std::hash::Hash, V> Interning<K, V> {
     fn new(overflow: V) -> Self {
-        Interning { known: FxHashMap::default(), values: vec![overflow] }
+        Interning { known: KeyedMap::default(), values: vec![overflow] }
     }
 
     fn number(&mut self, key: K, value: impl FnOnce() -> V) -> u32 {

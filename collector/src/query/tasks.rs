@@ -6,14 +6,15 @@ use std::sync::Arc;
 use profiler_core::{Outcome, TaskTotals, TimeRange, Timestamp};
 
 use super::QueryError;
-use super::ended_tasks::{NameTotals, scan_ended};
+use super::ended_tasks::{ByName, scan_ended};
 use super::error::echo;
 use super::params::{Params, choose, known_tasks, known_workers};
 use super::range::asked_range;
+use super::table_format::TableFormat;
 use super::table_reader::{Cancel, TableReader};
 use crate::ledger::{
-    EXECUTE, NameTotal, NewestTasks, OutcomeCounts, Percentiles, PhaseTotal, Selection, TaskFilter,
-    TaskSnapshot, counts_in, overlaps,
+    EXECUTE, LongestTasks, NameTotal, NewestTasks, OutcomeCounts, PhaseTotal, Selection,
+    TaskFilter, TaskOrder, TaskSnapshot, counts_in, overlaps,
 };
 use crate::limits::{TASK_COLUMNS_MAX, TASK_ROWS_DEFAULT, TASK_ROWS_MAX};
 use crate::rows::TaskRow;
@@ -30,9 +31,28 @@ pub(crate) struct TaskQuery {
     pub(crate) range: TimeRange,
     pub(crate) filter: TaskFilter,
     pub(crate) limit: usize,
+    /// Of rows; columns are always by start.
+    pub(crate) order: TaskOrder,
     pub(crate) summary: bool,
-    /// Whether the answer is columnar.
-    pub(crate) columns: bool,
+    pub(crate) format: TaskFormat,
+}
+
+/// The format of an answer with tasks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum TaskFormat {
+    Json,
+    /// JSON with a vector for each member of tasks; sums by name have none.
+    Columns,
+    File(TableFormat),
+}
+
+impl TaskFormat {
+    const CHOICES: [(&'static str, TaskFormat); 4] = [
+        ("json", TaskFormat::Json),
+        ("columns", TaskFormat::Columns),
+        ("csv", TaskFormat::File(TableFormat::Csv)),
+        ("parquet", TaskFormat::File(TableFormat::Parquet)),
+    ];
 }
 
 impl TaskQuery {
@@ -48,8 +68,9 @@ impl TaskQuery {
             range,
             filter,
             limit: 1,
+            order: TaskOrder::Start,
             summary: true,
-            columns: false,
+            format: TaskFormat::Json,
         }
     }
 
@@ -61,19 +82,24 @@ impl TaskQuery {
     ) -> Result<TaskQuery, QueryError> {
         let names = [
             "from", "to", "run", "task", "key", "worker", "label", "outcome", "type", "limit",
-            "summary", "format",
+            "summary", "sort", "format",
         ];
         let params = Params::new(pairs, &names)?;
         let (range, given) = asked_range(&params, state, now)?;
         let outcomes = Outcome::ALL.map(|outcome| (outcome.name(), outcome));
         let outcomes = params.many("outcome")?.into_iter().map(|o| choose("outcome", o, &outcomes));
-        let columns = params.choice("format", &[("json", false), ("columns", true)])?;
-        let limit_max = if columns { TASK_COLUMNS_MAX } else { TASK_ROWS_MAX };
+        let orders = [TaskOrder::Start, TaskOrder::Duration].map(|order| (order.name(), order));
+        let format = params.choice("format", &TaskFormat::CHOICES)?;
+        let limit_max = match format {
+            TaskFormat::Columns => TASK_COLUMNS_MAX,
+            TaskFormat::Json | TaskFormat::File(_) => TASK_ROWS_MAX,
+        };
         Ok(TaskQuery {
             given_range: given.then_some(range),
             range,
             limit: limit_to(params.one("limit")?, limit_max)?,
-            columns,
+            format,
+            order: params.choice("sort", &orders)?,
             summary: params.choice("summary", &[("false", false), ("true", true)])?,
             filter: TaskFilter {
                 outcomes: outcomes.collect::<Result<_, _>>()?,
@@ -93,7 +119,7 @@ pub(super) fn limit(text: Option<&str>) -> Result<usize, QueryError> {
     limit_to(text, TASK_ROWS_MAX)
 }
 
-fn limit_to(text: Option<&str>, most: usize) -> Result<usize, QueryError> {
+pub(super) fn limit_to(text: Option<&str>, most: usize) -> Result<usize, QueryError> {
     let Some(text) = text else {
         return Ok(TASK_ROWS_DEFAULT);
     };
@@ -119,7 +145,7 @@ pub(crate) struct SummaryRow {
     pub(crate) running: u64,
     pub(crate) outcomes: OutcomeCounts,
     /// Of the tasks whose worker reported the end.
-    pub(crate) spread: Option<Percentiles>,
+    pub(crate) spread: Option<api::Durations>,
     /// Their phases, the longest first.
     pub(crate) phases: Vec<(Arc<str>, PhaseTotal)>,
 }
@@ -142,6 +168,11 @@ impl CollectorState {
         cancel: &Cancel,
     ) -> Result<TaskAnswer, QueryError> {
         let TaskQuery { range, filter, .. } = query;
+        if query.order == TaskOrder::Duration {
+            let mut selecting = LongestTasks::new(query.limit, self.clock.now());
+            let (aggregated, damaged) = self.each_row(query, cancel, |row| selecting.offer(row))?;
+            return Ok(TaskAnswer { selection: selecting.done(), aggregated, damaged });
+        }
         let (mut stored, snapshot) = self.rows_stored(*range, cancel);
         let mut selecting = NewestTasks::new(query.limit);
         let kept = |row: &&Arc<TaskRow>| overlaps(row, *range) && filter.keeps(row);
@@ -193,7 +224,7 @@ impl CollectorState {
         let take = |state: &CollectorState, _| read(&state.ledger).snapshot(range);
         // Rows have nanoseconds, so the range never widens.
         let plan = |_: &Coverage, seconds| Plan { pieces: Vec::new(), seconds };
-        TableReader::of((self, cancel), range, take, plan)
+        TableReader::of(self, cancel, range, take, plan)
     }
 
     /// The number of requested tasks without rows.
@@ -211,7 +242,7 @@ impl CollectorState {
         if !filter.is_by_row() {
             stored.plan_for(seconds);
             let tops = self.tops_named(filter);
-            scan_ended(stored, SumTable::Phases, (&tops, filter), |top, ended| {
+            scan_ended(stored, SumTable::Phases, &tops, filter, |top, ended| {
                 if ended.outcome != Outcome::Lost {
                     let own = ended.rows().filter(|(node, _)| *node == tops[top].node.0);
                     aggregated = own.fold(aggregated, |sum, (_, count)| sum.saturating_add(count));
@@ -219,6 +250,15 @@ impl CollectorState {
             })?;
         }
         Ok(aggregated)
+    }
+
+    /// Whether ended tasks must be counted row by row, instead of read from the tables of sums.
+    pub(super) fn counts_rows(&self, filter: &TaskFilter) -> bool {
+        // Tasks that the tables count as `[overflow]` or `[damaged]` still have names in their
+        // rows.
+        let lacks_names = self.tables.lacks_names();
+        let is_unnamed = |name: &String| lacks_names || read(&self.tree).may_be_unnamed(name);
+        filter.names.iter().any(is_unnamed) || filter.is_by_row()
     }
 
     /// Counts and durations by name, of tasks that ended in the range and of running ones; without
@@ -231,11 +271,7 @@ impl CollectorState {
     ) -> Result<TaskSummary, QueryError> {
         let filter = &query.filter;
         let asked = query.given_range.unwrap_or(TimeRange::ALL);
-        // Tasks that the tables count as `[overflow]` or `[damaged]` still have names in their
-        // rows.
-        let lacks_names = self.tables.lacks_names();
-        let is_unnamed = |name: &String| lacks_names || read(&self.tree).may_be_unnamed(name);
-        let by_row = filter.names.iter().any(is_unnamed) || filter.is_by_row();
+        let by_row = self.counts_rows(filter);
         let take = |state: &CollectorState, seconds: Range<Second>| {
             let range = TimeRange::new(seconds.start.start(), seconds.end.start());
             read(&state.ledger).snapshot(range.unwrap_or(asked))
@@ -243,9 +279,9 @@ impl CollectorState {
         let plan = |coverage: &Coverage, seconds| {
             if by_row { Plan { pieces: Vec::new(), seconds } } else { coverage.plan(seconds) }
         };
-        let (mut stored, snapshot) = TableReader::of((self, cancel), asked, take, plan);
+        let (mut stored, snapshot) = TableReader::of(self, cancel, asked, take, plan);
         let seconds = stored.plan.seconds.clone();
-        let mut totals = NameTotals::new(self.limits.ledger_names_max);
+        let mut totals = ByName::<NameTotal>::new(self.limits.ledger_names_max);
         let mut count = |row: &Arc<TaskRow>| {
             if counts_in(row, &seconds) && filter.keeps(row) {
                 totals.of(&row.record.name).count(row);
@@ -273,7 +309,7 @@ impl CollectorState {
 }
 
 /// Whether tasks without rows ended in those seconds.
-fn counts_sum(sum: &TaskTotals, seconds: &Range<Second>) -> bool {
+pub(super) fn counts_sum(sum: &TaskTotals, seconds: &Range<Second>) -> bool {
     seconds.contains(&Second::of(sum.second))
 }
 

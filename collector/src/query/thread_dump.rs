@@ -2,7 +2,6 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use std::sync::RwLock;
 
 use profiler_core::wire::ThreadDump;
 use profiler_core::{Epoch, Frame, FrameKind, NodeId, State, ThreadKind, ThreadSnapshot, WorkerId};
@@ -12,7 +11,7 @@ use super::params::{Filters, Params, known_tasks, known_workers};
 use crate::agent_control::ThreadDumpResult;
 use crate::limits::THREAD_DUMP_THREADS_MAX;
 use crate::state::CollectorState;
-use crate::tree::{Excerpt, Tree};
+use crate::tree::Excerpt;
 
 /// The requested threads.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -84,7 +83,7 @@ impl ThreadDumpQuery {
     /// then stacks of many threads, then long waits.
     pub(crate) fn group(
         &self,
-        tree: &RwLock<Tree>,
+        state: &CollectorState,
         mut answers: Vec<(WorkerId, Option<Epoch>, ThreadDumpResult)>,
     ) -> Vec<WorkerThreadDump> {
         let mut room = THREAD_DUMP_THREADS_MAX;
@@ -98,7 +97,7 @@ impl ThreadDumpQuery {
         }
         let known = answers.iter().filter_map(|(_, _, answer)| answer.as_ref().ok());
         let nodes = known.flat_map(|stacks| stacks.threads.iter().map(|thread| thread.node.0));
-        let excerpt = Excerpt::of(tree, nodes.collect());
+        let excerpt = state.excerpt(nodes.collect());
         let worker = |(worker, epoch, answer): (WorkerId, Option<Epoch>, ThreadDumpResult)| {
             let omitted = answer.as_ref().map_or(0, |stacks| stacks.omitted);
             let answer = answer.map(|stacks| self.groups(&excerpt, stacks.threads));

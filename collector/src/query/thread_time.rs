@@ -4,8 +4,8 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use profiler_core::hash::KeyedMap;
 use profiler_core::{Filter, FrameKind, NodeId, State, TimeRange, Timestamp, WorkerId};
-use rustc_hash::FxHashMap;
 
 use super::QueryError;
 use super::params::{Filters, Params, known_workers};
@@ -97,9 +97,9 @@ pub(crate) struct ThreadTimeAnswer {
 #[derive(Default)]
 struct Sums {
     workers: Vec<WorkerId>,
-    numbers: FxHashMap<WorkerId, u32>,
-    times: FxHashMap<(u32, u32, u8), u64>,
-    sampled: FxHashMap<u32, u64>,
+    numbers: KeyedMap<WorkerId, u32>,
+    times: KeyedMap<(u32, u32, u8), u64>,
+    sampled: KeyedMap<u32, u64>,
     omitted: bool,
 }
 
@@ -112,7 +112,7 @@ impl Sums {
         })
     }
 
-    fn add(&mut self, worker: u32, (node, state): (u32, u8), nanoseconds: u64) {
+    fn add(&mut self, worker: u32, node: u32, state: u8, nanoseconds: u64) {
         let has_room = self.times.len() < THREAD_TIME_SUMS_MAX;
         match self.times.get_mut(&(worker, node, state)) {
             Some(sum) => *sum = sum.saturating_add(nanoseconds),
@@ -136,7 +136,8 @@ impl CollectorState {
     ) -> Result<ThreadTimeAnswer, QueryError> {
         let ThreadTimeQuery { range, filter, by_worker } = query;
         let (mut stored, view) = TableReader::of(
-            (self, cancel),
+            self,
+            cancel,
             *range,
             |c, seconds| WindowSnapshot::of(c, seconds, filter),
             Coverage::plan,
@@ -147,7 +148,7 @@ impl CollectorState {
             let worker = sums.worker(&window.worker);
             sums.add_sampled(worker, window.range.length_ns());
             for (node, state, nanoseconds) in window.threads.entries() {
-                sums.add(worker, (node.0, state as u8), nanoseconds);
+                sums.add(worker, node.0, state as u8, nanoseconds);
             }
         }
         add_stored(&mut stored, filter, &mut sums)?;
@@ -175,8 +176,8 @@ impl CollectorState {
         if unknown > 0 {
             return Err(QueryError::UnknownNodes { rows: unknown as u64 });
         }
-        let excerpt = Excerpt::of(&self.tree, nodes.clone());
-        let labels: FxHashMap<u32, ThreadLabel> = nodes
+        let excerpt = self.excerpt(nodes.clone());
+        let labels: KeyedMap<u32, ThreadLabel> = nodes
             .iter()
             .filter_map(|node| Some((node, ThreadLabel::of(&excerpt, NodeId(node), filter)?)))
             .collect();
@@ -215,8 +216,7 @@ fn add_stored(
         |batch, rows| {
             rows.each(|index| {
                 if let Some(worker) = worker(batch.worker[index]) {
-                    let at = (batch.node[index], batch.kind[index]);
-                    sums.add(worker, at, batch.values[index]);
+                    sums.add(worker, batch.node[index], batch.kind[index], batch.values[index]);
                 }
             });
         },

@@ -10,6 +10,7 @@ use super::params::{Filters, Params};
 use super::phases::parse_phases;
 use super::profile::Provenance;
 use super::range::{RANGE_NAMES, asked_range, parse_step_ns};
+use super::table_format::TableFormat;
 use super::table_reader::{Cancel, ScanFilter, TableReader};
 use crate::limits::{TIMELINE_SERIES_MAX, TIMELINE_STEPS_MAX};
 use crate::rows::StoredWindow;
@@ -31,6 +32,8 @@ pub(crate) struct TimelineQuery {
     /// The phases of tasks to keep.
     pub(crate) phases: PhaseFilter,
     pub(crate) step_ns: u64,
+    /// `None` is JSON.
+    pub(crate) format: Option<TableFormat>,
 }
 
 impl TimelineQuery {
@@ -40,36 +43,39 @@ impl TimelineQuery {
         state: &CollectorState,
         now: Timestamp,
     ) -> Result<TimelineQuery, QueryError> {
-        let names = [&RANGE_NAMES[..], &Filters::NAMES, &["step"]].concat();
+        let names = [&RANGE_NAMES[..], &Filters::NAMES, &["step", "format"]].concat();
         let params = Params::new(pairs, &names)?;
         let (range, _) = asked_range(&params, state, now)?;
         let step_ns = match params.one("step")? {
             Some(text) => parse_step_ns(text, |step_ns| Steps::new(range, step_ns).count)?,
-            None => chosen_step_ns(range),
+            None => chosen_step_ns(range, TIMELINE_STEPS_MAX),
         };
         let phases = parse_phases(&params, state)?;
-        Ok(TimelineQuery { range, step_ns, filter: Filters::parse(&params, state)?, phases })
+        let format = params.choice("format", &TableFormat::CHOICES)?;
+        let filter = Filters::parse(&params, state)?;
+        Ok(TimelineQuery { range, step_ns, filter, phases, format })
     }
 }
 
-fn chosen_step_ns(range: TimeRange) -> u64 {
-    let fits = |step_ns: &u64| Steps::new(range, *step_ns).count <= TIMELINE_STEPS_MAX;
+/// The smallest default step of which at most `steps_max` cover the range.
+pub(super) fn chosen_step_ns(range: TimeRange, steps_max: u64) -> u64 {
+    let fits = |step_ns: &u64| Steps::new(range, *step_ns).count <= steps_max;
     let steps = STEPS_S.into_iter().map(|seconds| seconds * 1_000_000_000);
     // Two fewer than the limit, for the partial steps at both ends.
-    steps.clone().find(fits).unwrap_or(range.length_ns() / (TIMELINE_STEPS_MAX - 2) + 1)
+    steps.clone().find(fits).unwrap_or(range.length_ns() / (steps_max - 2) + 1)
 }
 
 /// Steps that cover a range. They start at multiples of their length since the Unix epoch, so that
 /// a moving range keeps its steps; the first and last may be partial.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Steps {
-    first: Timestamp,
+pub(super) struct Steps {
+    pub(super) first: Timestamp,
     step_ns: u64,
-    count: u64,
+    pub(super) count: u64,
 }
 
 impl Steps {
-    fn new(range: TimeRange, step_ns: u64) -> Steps {
+    pub(super) fn new(range: TimeRange, step_ns: u64) -> Steps {
         let step = i128::from(step_ns);
         let start = i128::from(range.start().unix_ns()).div_euclid(step) * step;
         let length = i128::from(range.stop().unix_ns()) - start;
@@ -78,7 +84,7 @@ impl Steps {
         Steps { first: Timestamp::from_unix_ns(first), step_ns, count }
     }
 
-    fn index(&self, time: Timestamp) -> usize {
+    pub(super) fn index(&self, time: Timestamp) -> usize {
         let index = time.since_ns(self.first) / self.step_ns;
         usize::try_from(index.min(self.count - 1)).expect("there are few steps")
     }
@@ -113,10 +119,11 @@ impl CollectorState {
         query: &TimelineQuery,
         cancel: &Cancel,
     ) -> Result<TimelineAnswer, QueryError> {
-        let TimelineQuery { range, filter, phases, step_ns } = query;
+        let TimelineQuery { range, filter, phases, step_ns, .. } = query;
         let coarsest = coarsest_in(*step_ns);
         let (mut stored, view) = TableReader::of(
-            (self, cancel),
+            self,
+            cancel,
             *range,
             |state, seconds| WindowSnapshot::of(state, seconds, filter),
             |held, seconds| held.plan_in(seconds, coarsest),
@@ -127,7 +134,7 @@ impl CollectorState {
         let kept = RowFilter { states: filter.states, nodes: nodes.as_deref() };
         let visit_all = |stored: &mut TableReader<'_>, visit: &mut Visit<'_>| {
             visit_windows(&view.windows, &tops, kept, visit);
-            visit_stored(stored, (&tops, numbers.as_deref()), kept, visit)
+            visit_stored(stored, &tops, numbers.as_deref(), kept, visit)
         };
         let steps = Steps::new(*range, *step_ns);
         // First the weight of each series, in the fewest periods, so that only displayed ones take
@@ -152,13 +159,13 @@ impl CollectorState {
             steps: steps.count,
             series,
             others,
-            facts: Provenance::of((stored, view), *range, numbers.as_deref())?,
+            facts: Provenance::of(stored, view, *range, numbers.as_deref())?,
         })
     }
 }
 
 /// The coarsest tier whose periods each lie in one step.
-fn coarsest_in(step_ns: u64) -> Tier {
+pub(super) fn coarsest_in(step_ns: u64) -> Tier {
     let fits = |tier: &Tier| step_ns.is_multiple_of(u64::from(tier.seconds()) * 1_000_000_000);
     Tier::ALL.into_iter().rev().find(fits).unwrap_or(Tier::Second)
 }
@@ -211,7 +218,8 @@ impl<'a, 'v> NeighborSums<'a, 'v> {
 /// Visits the rows in tables.
 fn visit_stored(
     stored: &mut TableReader<'_>,
-    (tops, numbers): (&[TopNode], Option<&[WorkerNumber]>),
+    tops: &[TopNode],
+    numbers: Option<&[WorkerNumber]>,
     kept: RowFilter<'_>,
     visit: &mut Visit<'_>,
 ) -> Result<(), QueryError> {
@@ -302,7 +310,7 @@ mod tests {
         let check = |from_ns: i64, to_ns: i64, expected: u64| {
             let [from, to] = [from_ns, to_ns].map(Timestamp::from_unix_ns);
             let range = TimeRange::new(from, to).unwrap();
-            let step_ns = chosen_step_ns(range);
+            let step_ns = chosen_step_ns(range, TIMELINE_STEPS_MAX);
             let steps = Steps::new(range, step_ns);
             assert!((1..=TIMELINE_STEPS_MAX).contains(&steps.count), "{steps:?}");
             assert_eq!(step_ns / 1_000_000_000, expected);

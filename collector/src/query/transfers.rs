@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
+use profiler_core::hash::KeyedSet;
 use profiler_core::{Direction, Epoch, NodeId, TaskId, TimeRange, Timestamp, WorkerId};
-use rustc_hash::FxHashSet;
 
 use super::QueryError;
 use super::params::{Params, choose, known_tasks, known_workers};
 use super::range::{RANGE_NAMES, asked_range};
+use super::table_format::TableFormat;
 use super::table_reader::{Cancel, ScanFilter, TableReader};
 use super::tasks::{limit, seconds_touched};
 use crate::ledger::TaskFilter;
@@ -29,6 +30,8 @@ pub(crate) struct TransferQuery {
     pub(crate) tasks: Vec<String>,
     pub(crate) limit: usize,
     pub(crate) summary: bool,
+    /// A file of single transfers; `None` is JSON.
+    pub(crate) format: Option<TableFormat>,
 }
 
 /// The transfers to keep; an empty list keeps all.
@@ -67,7 +70,8 @@ impl TransferQuery {
         state: &CollectorState,
         now: Timestamp,
     ) -> Result<TransferQuery, QueryError> {
-        let own = ["worker", "label", "peer", "direction", "type", "task", "limit", "summary"];
+        let own =
+            ["worker", "label", "peer", "direction", "type", "task", "limit", "summary", "format"];
         let names = [&RANGE_NAMES[..], &own].concat();
         let params = Params::new(pairs, &names)?;
         let (range, _) = asked_range(&params, state, now)?;
@@ -75,6 +79,8 @@ impl TransferQuery {
         let chosen = params.many("direction")?.into_iter();
         let chosen = chosen.map(|name| choose("direction", name, &directions));
         let texts = |texts: Vec<&str>| texts.into_iter().map(str::to_owned).collect();
+        let summary = params.choice("summary", &[("false", false), ("true", true)])?;
+        let formats = if summary { &TableFormat::CHOICES[..1] } else { &TableFormat::CHOICES[..] };
         Ok(TransferQuery {
             range,
             filter: TransferFilter {
@@ -85,7 +91,8 @@ impl TransferQuery {
             },
             tasks: known_tasks(&params, state)?,
             limit: limit(params.one("limit")?)?,
-            summary: params.choice("summary", &[("false", false), ("true", true)])?,
+            summary,
+            format: params.choice("format", formats)?,
         })
     }
 }
@@ -112,7 +119,7 @@ pub(crate) struct TransferSummary {
 }
 
 /// The tasks of the requested names.
-type Tasks = FxHashSet<(WorkerId, Epoch, TaskId)>;
+type Tasks = KeyedSet<(WorkerId, Epoch, TaskId)>;
 
 impl CollectorState {
     /// The transfers that overlap the range.
@@ -152,7 +159,8 @@ impl CollectorState {
             return Ok(sums.summary(query.range, damaged));
         }
         let (mut stored, view) = TableReader::of(
-            (self, cancel),
+            self,
+            cancel,
             query.range,
             |state, seconds| read(&state.telemetry).transfers(seconds),
             Coverage::plan,
@@ -228,7 +236,7 @@ impl CollectorState {
                 task.is_some_and(|id| tasks.contains(&(row.worker.clone(), row.epoch, id)))
             })
         };
-        let (mut stored, view) = TableReader::of((self, cancel), *range, take, plan);
+        let (mut stored, view) = TableReader::of(self, cancel, *range, take, plan);
         let mut offer = |row: &Arc<TransferRow>| {
             if filter.keeps(row) && is_for(row) {
                 visit(row);

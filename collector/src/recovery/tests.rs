@@ -2,8 +2,10 @@
 //! records every operation. Each prefix of these, with unsynced writes torn, dropped or reordered,
 //! is opened and compared with the fleet's record of sent and acknowledged data.
 
+mod acknowledged;
 mod images;
 mod ingest_status;
+mod starts;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::Future;
@@ -16,7 +18,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::clock::Clock;
-use crate::ingest::{AttachError, Attachment, DisconnectReason, ReceivedFlush, StreamError};
+use crate::ingest::{AttachError, Attachment, ReceivedFlush, StreamError};
 use crate::store::wal::NotLogged;
 use crate::store::wal::sim::{Crash, Fault, Files, Operation, SimDisk, crash_image};
 use crate::store::{self, Second};
@@ -83,7 +85,11 @@ impl AgentSide {
     /// Attaches if it is not, and takes back what the collector says it holds.
     fn attach(&mut self, collector: &Collector) -> bool {
         if self.attachment.is_none() {
-            let attached = match at_once(collector.ingest.attach(self.worker.hello(), at(50))) {
+            let attached = match at_once(collector.ingest.attach(
+                &crate::testing::account(),
+                self.worker.hello(),
+                at(50),
+            )) {
                 Ok(attached) => attached,
                 Err(AttachError::NotLogged(NotLogged::Full { .. })) => return false,
                 Err(other) => panic!("{other}"),
@@ -183,8 +189,8 @@ impl Fleet {
                         self.acked.push((key, operations));
                     }
                     Err(StreamError::NotLogged(_)) => {
-                        let attachment = agent.attachment.take().unwrap();
-                        self.collector.ingest.detach(&attachment, DisconnectReason::CutOff, at(50));
+                        let ended = agent.attachment.take().unwrap();
+                        self.collector.ingest.detach(&ended, DisconnectReason::Crashed, at(50));
                     }
                     other => panic!("{other:?}"),
                 }
@@ -250,7 +256,7 @@ impl Fleet {
                 "{key:?} was acked, and is lost"
             );
         }
-        for epoch in collector.fleet(&[]).epochs {
+        for epoch in collector.fleet(&Default::default()).epochs {
             let own = held.iter().filter(|((worker, _), _)| **worker == *epoch.worker.0);
             let own: Vec<&Content> = own.map(|(_, content)| content).collect();
             let stored_ns: u64 = own.iter().flat_map(|content| content.values()).sum();
@@ -270,6 +276,19 @@ fn random(seed: u64) -> impl FnMut(usize) -> usize {
         state ^= state << 17;
         usize::try_from(state % below as u64).unwrap()
     }
+}
+
+/// A killed process may have written records that it did not sync. The next one replays them and tells
+/// agents that they are stored, so a later crash of the machine must not lose them.
+#[test]
+fn a_start_syncs_the_records_that_it_replays() {
+    let mut fleet = Fleet::new(1);
+    fleet.flush(&[0], "load;main");
+    let files = lock(&fleet.disk.0).files.clone();
+    let last = files.keys().rfind(|name| name.ends_with(".wal")).unwrap().clone();
+    let disk = SimDisk::of(files);
+    assert_eq!(held(&open(&disk)).len(), 1);
+    assert_eq!(lock(&disk.0).operations[0], Operation::Sync(last));
 }
 
 #[derive(Clone, Debug)]
@@ -368,7 +387,11 @@ fn a_full_disk_blocks_ingest_until_there_is_space() {
     lock(&fleet.disk.0).free_bytes = (32 << 20) - 1;
     fleet.flush(&[0], "load;main");
     assert_eq!((fleet.agents[0].unacked.len(), held(&fleet.collector).len()), (1, 1));
-    let refused = at_once(fleet.collector.ingest.attach(TestWorker::new("x", 1).hello(), at(50)));
+    let refused = at_once(fleet.collector.ingest.attach(
+        &crate::testing::account(),
+        TestWorker::new("x", 1).hello(),
+        at(50),
+    ));
     assert_eq!(
         refused.unwrap_err().to_string(),
         "the collector's disk is full (31 MiB free, 32 MiB needed): \
@@ -394,7 +417,8 @@ fn a_flush_of_a_closed_stream_is_applied_before_the_next_stream_attaches() {
     let mut answer = Box::pin(fleet.collector.ingest.receive_flush(&attachment, &flush, at(50)));
     assert!(answer.as_mut().poll(&mut context).is_pending());
     drop(answer);
-    let mut next = Box::pin(fleet.collector.ingest.attach(agent.worker.hello(), at(50)));
+    let account = crate::testing::account();
+    let mut next = Box::pin(fleet.collector.ingest.attach(&account, agent.worker.hello(), at(50)));
     assert!(next.as_mut().poll(&mut context).is_pending(), "it waits for the flush");
     fleet.collector.log().commit_waiting();
     assert_eq!(at_once(next).unwrap().welcome.acked_seq, 1);
@@ -410,7 +434,7 @@ fn flushes_queued_together_are_committed_or_fail_together() {
         assert!(agent.attach(&fleet.collector));
         let flush = |weight_ns| {
             agent.worker.count("load;main", State::Cpu, weight_ns);
-            ReceivedFlush { flush: agent.worker.flush(1, vec![]), at: at(50) }
+            ReceivedFlush { flush: agent.worker.flush(1, vec![]), at: at(50), charge: None }
         };
         let mut waiting: VecDeque<ReceivedFlush> = (1..=3).map(flush).collect();
         assert!(agent.attach(&fleet.collector));
@@ -426,10 +450,12 @@ fn flushes_queued_together_are_committed_or_fail_together() {
         fleet.collector.log().commit_waiting();
         let answers = at_once(answers).map(|answers| answers.len());
         let session = lock(&attachment.cell.state);
-        let (acked, stored) = (session.acked_seq, session.stored_ns);
-        match fails {
-            false => assert_eq!((answers, acked, stored), (Ok(3), 3, 1 + 2 + 3)),
-            true => assert_eq!((answers.is_err(), acked, stored), (true, 0, 0)),
+        let acked = session.acked_seq;
+        let stored = session.stored_ns;
+        if fails {
+            assert_eq!((answers.is_err(), acked, stored), (true, 0, 0));
+        } else {
+            assert_eq!((answers, acked, stored), (Ok(3), 3, 1 + 2 + 3));
         }
     }
 }
@@ -446,7 +472,7 @@ fn files_before_a_cut_can_be_removed() {
     fleet.flush(&[0], "x");
     fleet.collector.ingest.log.as_ref().unwrap().remove_before(number).unwrap();
     let files = lock(&fleet.disk.0).files.clone();
-    assert_eq!(files.len(), 1);
+    assert_eq!(files.keys().filter(|name| name.ends_with(".wal")).count(), 1);
     let collector = open(&SimDisk::of(files));
     let starts: Vec<i64> = held(&collector).keys().map(|(_, start_s)| *start_s).collect();
     assert_eq!(starts, [1]);
@@ -470,7 +496,7 @@ fn the_bytes_of_version_1_are_read() {
     let collector = open(&SimDisk::of([(name, bytes.clone())].into()));
     assert_eq!(held(&collector), held(&expected.collector));
     let view = |collector: &Collector| {
-        let epoch = collector.fleet(&[]).epochs.remove(0);
+        let epoch = collector.fleet(&Default::default()).epochs.remove(0);
         (epoch.agent, epoch.account, epoch.acked_seq, epoch.clock, epoch.ticks, epoch.running)
     };
     assert_eq!(view(&collector), view(&expected.collector));
@@ -516,7 +542,11 @@ fn a_folder_survives_a_restart_and_has_one_collector() {
     let mut agent = AgentSide::new(0);
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(async {
-        let attached = first.ingest.attach(agent.worker.hello(), at(50)).await.unwrap();
+        let attached = first
+            .ingest
+            .attach(&crate::testing::account(), agent.worker.hello(), at(50))
+            .await
+            .unwrap();
         agent.worker.count("load;main", State::Cpu, 5);
         let flush = agent.worker.flush(1, vec![]);
         let dictionary = agent.worker.dictionary().unwrap();

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use profiler_core::wire::v1;
 use profiler_core::{Epoch, Ticks, Timestamp, WorkerId};
 
+use super::Disconnect;
+
 /// The label that replaces the labels of a session past the limit on label bytes.
 const OVERFLOW: &str = "[overflow]";
 
@@ -51,4 +53,6 @@ pub(crate) struct SessionRecord {
     pub(crate) clock: Option<v1::Clock>,
     pub(crate) first_seen: Timestamp,
     pub(crate) last_seen: Timestamp,
+    /// `None` unless its life has ended.
+    pub(crate) disconnect: Option<Disconnect>,
 }

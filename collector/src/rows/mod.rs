@@ -3,6 +3,7 @@
 //! All times are by the collector's clock, except where a field says otherwise.
 
 mod agent;
+mod disconnect;
 mod flush;
 mod phase;
 mod run;
@@ -13,11 +14,14 @@ mod telemetry;
 mod window;
 
 pub(crate) use agent::{AgentInfo, SessionRecord};
+pub(crate) use disconnect::{Disconnect, DisconnectReason};
 pub(crate) use flush::CheckedFlush;
 pub(crate) use phase::{EXECUTE, OF_SEVERAL, inside_ns, outside_execute};
 pub(crate) use run::{RunKey, RunRow};
 pub(crate) use second::Second;
-pub(crate) use select::{NewestTasks, Selection, TaskFilter, counts_in, overlaps};
+pub(crate) use select::{
+    LongestTasks, NewestTasks, Selection, TaskFilter, TaskOrder, counts_in, overlaps,
+};
 pub(crate) use task::{LostTask, TaskRow};
 pub(crate) use telemetry::{ExpectedRow, ResourceRow, TelemetryBatch, TransferRow};
 pub(crate) use window::StoredWindow;

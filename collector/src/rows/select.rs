@@ -66,10 +66,30 @@ pub(crate) fn counts_in(row: &TaskRow, seconds: &Range<Second>) -> bool {
     }
 }
 
+/// The order of rows, and which are kept if there are too many.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum TaskOrder {
+    /// Those that started last first.
+    #[default]
+    Start,
+    /// The longest first; running tasks by their time so far.
+    Duration,
+}
+
+impl TaskOrder {
+    /// The name in questions and answers.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            TaskOrder::Start => "start",
+            TaskOrder::Duration => "duration",
+        }
+    }
+}
+
 /// Rows that answer a question.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Selection {
-    /// The rows, those that started last first.
+    /// The rows in the order of the question.
     pub(crate) rows: Vec<Arc<TaskRow>>,
     /// How many rows there are; more than `rows` if the limit cut the oldest off.
     pub(crate) total: u64,
@@ -148,6 +168,42 @@ impl NewestTasks {
 
     pub(crate) fn done(self) -> Selection {
         let rows = self.newest.into_sorted_vec().into_iter().map(|Newest(row)| row);
+        Selection { rows: rows.collect(), total: self.total }
+    }
+}
+
+/// The longest rows while they are selected, in memory for `limit` rows.
+#[derive(Debug)]
+pub(crate) struct LongestTasks {
+    limit: usize,
+    total: u64,
+    /// Where running tasks end so far.
+    now: Timestamp,
+    /// The one that would go first is on top.
+    longest: BinaryHeap<(Reverse<u64>, Newest)>,
+}
+
+impl LongestTasks {
+    pub(crate) fn new(limit: usize, now: Timestamp) -> LongestTasks {
+        LongestTasks { limit, total: 0, now, longest: BinaryHeap::new() }
+    }
+
+    /// Counts a row, and keeps it if it is among the longest.
+    pub(crate) fn offer(&mut self, row: &Arc<TaskRow>) {
+        self.total = self.total.saturating_add(1);
+        let duration_ns = row.duration_ns().unwrap_or(self.now.since_ns(row.record.start));
+        let shortest = self.longest.peek().filter(|_| self.longest.len() >= self.limit);
+        if shortest.is_some_and(|(Reverse(shortest_ns), _)| duration_ns < *shortest_ns) {
+            return;
+        }
+        self.longest.push((Reverse(duration_ns), Newest(row.clone())));
+        if self.longest.len() > self.limit {
+            self.longest.pop();
+        }
+    }
+
+    pub(crate) fn done(self) -> Selection {
+        let rows = self.longest.into_sorted_vec().into_iter().map(|(_, Newest(row))| row);
         Selection { rows: rows.collect(), total: self.total }
     }
 }

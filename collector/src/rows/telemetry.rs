@@ -9,6 +9,10 @@ use super::RunRow;
 /// A node of a map, the counters of an `Arc` and an allocator's rounding.
 const ENTRY_BYTES: usize = 96;
 
+/// A shorter transfer has no bandwidth: its time is that of a copy into a buffer, which says nothing
+/// about the link.
+const BANDWIDTH_DURATION_NS_MIN: u64 = 100_000;
+
 /// One transfer, as reported by one of its ends.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct TransferRow {
@@ -22,9 +26,12 @@ impl TransferRow {
         self.record.stop.since_ns(self.record.start)
     }
 
-    /// Bytes per second; `None` for a transfer of no duration.
+    /// Bytes per second; `None` for a transfer that is too short to have a bandwidth.
     pub(crate) fn bandwidth(&self) -> Option<u64> {
         let duration_ns = u128::from(self.duration_ns());
+        if duration_ns < u128::from(BANDWIDTH_DURATION_NS_MIN) {
+            return None;
+        }
         let rate = (u128::from(self.record.bytes) * 1_000_000_000).checked_div(duration_ns)?;
         Some(u64::try_from(rate).unwrap_or(u64::MAX))
     }

@@ -12,17 +12,16 @@ use tokio::time::{Instant, timeout_at};
 
 use super::answer;
 use super::error::ErrorAnswer;
-use super::http::{Pairs, Reader, pairs_of};
+use super::reader::{Pairs, Reader, blocking, pairs_of};
+use crate::audit;
 use crate::ingest::PendingThreadDump;
 use crate::limits::{BODY_BYTES_MAX, CONTROL_WAIT_MAX};
 use crate::query::{ThreadDumpQuery, parse_change, parse_workers};
 
-pub(super) const SETTINGS_PATH: &str = "/api/v1/workers/settings";
-
 pub(super) fn routes() -> Router<Reader> {
     Router::new()
         .route("/api/v1/thread-dump", get(thread_dump))
-        .route(SETTINGS_PATH, put(settings))
+        .route("/api/v1/workers/settings", put(settings))
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
 }
 
@@ -45,8 +44,12 @@ pub(super) fn json_body(
 /// Requests dumps from agents and waits for at most [`CONTROL_WAIT_MAX`] in all.
 async fn thread_dump(State(reader): State<Reader>, pairs: Pairs) -> Result<Response, ErrorAnswer> {
     let collector = reader.collector.clone();
-    let query = ThreadDumpQuery::parse(&pairs_of(pairs)?, &collector.state)?;
+    let account = pairs.account.clone();
+    let pairs = pairs_of(pairs)?;
     let permit = reader.agent_queries.try_acquire_owned().map_err(|_| ErrorAnswer::busy())?;
+    let parse = move || Ok(ThreadDumpQuery::parse(&pairs, &reader.collector.state)?);
+    let query = blocking(parse).await?;
+    audit::thread_dump(&account.identity, &query.workers);
     let until = Instant::now() + CONTROL_WAIT_MAX;
     let mut answers = Vec::new();
     for PendingThreadDump { worker, epoch, answer } in
@@ -65,14 +68,13 @@ async fn thread_dump(State(reader): State<Reader>, pairs: Pairs) -> Result<Respo
             answers.push((WorkerId(id.as_str().into()), None, Err(reason)));
         }
     }
-    let work = move || {
+    blocking(move || {
         // Held until the work is done, even if the reader goes away before.
         let _permit = permit;
-        let stacks = query.group(&collector.state.tree, answers);
+        let stacks = query.group(&collector.state, answers);
         answer::json(&answer::thread_dump(stacks, collector.state.clock.now()))
-    };
-    let done = tokio::task::spawn_blocking(work).await;
-    done.unwrap_or_else(|error| Err(ErrorAnswer::internal(&error)))
+    })
+    .await
 }
 
 /// Changes settings, and waits for at most [`CONTROL_WAIT_MAX`] until all connected agents confirm.
@@ -84,12 +86,18 @@ async fn settings(
 ) -> Result<Response, ErrorAnswer> {
     let body = json_body(&headers, body)?;
     let collector = reader.collector;
-    let workers = parse_workers(&pairs_of(pairs)?, &collector.state)?;
+    let account = pairs.account.clone();
+    let pairs = pairs_of(pairs)?;
     let change = parse_change(&body)?;
     let _permit = reader.agent_queries.try_acquire_owned().map_err(|_| ErrorAnswer::busy())?;
+    let state = collector.state.clone();
+    let workers = blocking(move || Ok(parse_workers(&pairs, &state)?)).await?;
     let until = Instant::now() + CONTROL_WAIT_MAX;
     let mut settings_changed = collector.ingest.settings_changes();
+    let before = collector.ingest.settings(&workers);
+    let before = before.into_iter().filter_map(|view| view.settings);
     collector.ingest.change_settings(&workers, change);
+    audit::settings_changed(&account.identity, &workers, before, change);
     loop {
         let views = collector.ingest.settings(&workers);
         let done = views.iter().all(|view| view.applied || view.epoch.is_none());

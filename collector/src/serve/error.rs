@@ -2,10 +2,16 @@
 
 use api::Failure;
 use axum::Json;
-use axum::http::StatusCode;
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
+use crate::limits::RETRY_AFTER;
+use crate::log_limit::{Admitted, LineLimit};
 use crate::query::QueryError;
+use crate::shares::NoSlot;
+
+/// Any reader can cause these lines.
+static FAILED: LineLimit = LineLimit::new();
 
 /// A status and its body.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -30,10 +36,34 @@ impl ErrorAnswer {
         ErrorAnswer::new(StatusCode::SERVICE_UNAVAILABLE, error)
     }
 
+    /// As many requests of one identity run and wait as may.
+    pub(crate) fn too_many() -> ErrorAnswer {
+        let error =
+            "too many requests of this token or address at once; try again later".to_owned();
+        ErrorAnswer::new(StatusCode::TOO_MANY_REQUESTS, error)
+    }
+
+    /// Answers that nobody reads take all memory of answers.
+    pub(crate) fn unread() -> ErrorAnswer {
+        let error = "too many large answers are being read; try again later, or ask for less";
+        ErrorAnswer::new(StatusCode::SERVICE_UNAVAILABLE, error.to_owned())
+    }
+
     /// A defect of the collector.
     pub(crate) fn internal(error: &dyn std::error::Error) -> ErrorAnswer {
-        tracing::error!(%error, "a query failed");
+        if let Some(Admitted { suppressed }) = FAILED.admit() {
+            tracing::error!(%error, suppressed, "a query failed");
+        }
         ErrorAnswer::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
+    }
+}
+
+impl From<NoSlot> for ErrorAnswer {
+    fn from(reason: NoSlot) -> Self {
+        match reason {
+            NoSlot::OwnShare => ErrorAnswer::too_many(),
+            NoSlot::AllUsed => ErrorAnswer::busy(),
+        }
     }
 }
 
@@ -57,6 +87,12 @@ impl From<QueryError> for ErrorAnswer {
 
 impl IntoResponse for ErrorAnswer {
     fn into_response(self) -> Response {
-        (self.status, Json(self.body)).into_response()
+        let mut response = (self.status, Json(self.body)).into_response();
+        let is_retried = [StatusCode::SERVICE_UNAVAILABLE, StatusCode::TOO_MANY_REQUESTS];
+        if is_retried.contains(&self.status) {
+            let delay = HeaderValue::from(RETRY_AFTER.as_secs());
+            response.headers_mut().insert(header::RETRY_AFTER, delay);
+        }
+        response
     }
 }

@@ -5,66 +5,111 @@ use std::future::{Future as _, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::{HeaderValue, header};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::post;
+use axum::{Extension, Router};
 use profiler_core::Timestamp;
 use profiler_core::limits::bounded;
 use profiler_core::wire::FlushDeltaCodec;
 use profiler_core::wire::v1::collector_message::Kind;
-use profiler_core::wire::v1::{AgentMessage, CollectorMessage, Flush, agent_message};
-use prost::Message as _;
+use profiler_core::wire::v1::{CollectorMessage, Dictionary, agent_message};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Request, Response, Status, Streaming};
+use tonic::codec::{EncodeBody, SingleMessageCompressionOverride};
+use tonic::{Code, Status};
 
-use super::server::ingest_server;
+use super::codec;
+use super::gate::Caller;
+use super::identity::Identity;
+use super::messages::{MessageMemory, MessageStream, NextMessage, Received};
+use super::retry::resource_exhausted;
 use crate::agent_control::ControlStream;
 use crate::collector::Collector;
-use crate::ingest::{
-    AttachError, Attachment, DisconnectReason, OpenStream, ReceivedFlush, StaleStream, StreamError,
-};
+use crate::ingest::{AttachError, Attachment, OpenStream, ReceivedFlush, StaleStream, StreamError};
 use crate::limits::{
-    ANSWERS_MAX, FLUSH_BYTES_PER_BATCH_MAX, FLUSHES_PER_BATCH_MAX, HELLO_MAX, SILENCE_MAX,
+    ANSWERS_MAX, BEGUN_BYTES_MAX, DICTIONARY_SLICE_ENTRIES, FLUSH_BYTES_PER_BATCH_MAX,
+    FLUSHES_PER_BATCH_MAX, HELLO_MAX, SILENCE_MAX, SILENT_AFTER,
 };
+use crate::log_limit::{Admitted, LineLimit};
+use crate::rows::DisconnectReason;
+use crate::session::HelloError;
+use crate::shares::{Account, DecodeBudget, MemoryPool, Quota};
 use crate::store::wal::NotLogged;
+
+/// Path of the one method of the service.
+const ATTACH_PATH: &str = "/emberline.v1.Ingest/Attach";
 
 /// Longest text of a status, in bytes: it travels as a header.
 const STATUS_BYTES_MAX: usize = 1_024;
 
+/// The lines that any stream can cause.
+static REJECTED: LineLimit = LineLimit::new();
+static ATTACHED: LineLimit = LineLimit::new();
+static DISCONNECTED: LineLimit = LineLimit::new();
+static BROKEN: LineLimit = LineLimit::new();
+
 type Answer = Result<CollectorMessage, Status>;
 
 /// The gRPC service.
-pub(crate) struct Ingest {
+#[derive(Clone)]
+pub(super) struct Ingest {
     collector: Arc<Collector>,
+    memory: MessageMemory,
     stopping: watch::Receiver<bool>,
 }
 
 impl Ingest {
-    pub(crate) fn new(collector: Arc<Collector>, stopping: watch::Receiver<bool>) -> Ingest {
-        Ingest { collector, stopping }
+    pub(super) fn new(collector: Arc<Collector>, stopping: watch::Receiver<bool>) -> Ingest {
+        let memory = MessageMemory {
+            begun: MemoryPool::new(Quota::BegunBytes, BEGUN_BYTES_MAX),
+            decoded: Arc::new(DecodeBudget::new()),
+        };
+        Ingest { collector, memory, stopping }
+    }
+
+    /// The routes of the service.
+    pub(super) fn routes(self) -> Router {
+        Router::new().route("/emberline.v1.Ingest/{*rest}", post(attach)).with_state(self)
     }
 }
 
-#[tonic::async_trait]
-impl ingest_server::Ingest for Ingest {
-    type AttachStream = ReceiverStream<Answer>;
-
-    async fn attach(
-        &self,
-        request: Request<Streaming<AgentMessage>>,
-    ) -> Result<Response<Self::AttachStream>, Status> {
-        let (answers, receiver) = mpsc::channel(ANSWERS_MAX);
-        let collector = self.collector.clone();
-        let stream = Stream {
-            collector,
-            messages: request.into_inner(),
-            deltas: FlushDeltaCodec::default(),
-            next: None,
-            answers,
-        };
-        tokio::spawn(stream.run(self.stopping.clone()));
-        Ok(Response::new(ReceiverStream::new(receiver)))
+/// Serves one agent's stream. The answers are read while the messages are still coming.
+async fn attach(
+    State(Ingest { collector, memory, stopping }): State<Ingest>,
+    Extension(identity): Extension<Identity>,
+    Extension(caller): Extension<Caller>,
+    request: Request,
+) -> Response {
+    if request.uri().path() != ATTACH_PATH {
+        return Status::unimplemented("unknown method").into_http::<Body>();
     }
+    let (answers, receiver) = mpsc::channel(ANSWERS_MAX);
+    let account = collector.accounts.of(&identity, caller.quotas());
+    let messages = MessageStream::new(request.into_body(), account.clone(), memory);
+    let deltas = FlushDeltaCodec::default();
+    let last_message_at = Instant::now();
+    let stream = Stream {
+        collector,
+        caller,
+        account,
+        messages,
+        deltas,
+        next: None,
+        answers,
+        last_message_at,
+    };
+    tokio::spawn(stream.run(stopping));
+    let answers = ReceiverStream::new(receiver);
+    let uncompressed = SingleMessageCompressionOverride::Disable;
+    let body = EncodeBody::new_server(codec::encoder(), answers, None, uncompressed, None);
+    let application_grpc = HeaderValue::from_static("application/grpc");
+    ([(header::CONTENT_TYPE, application_grpc)], Body::new(body)).into_response()
 }
 
 /// Why a stream is rejected before it has a session.
@@ -81,56 +126,76 @@ impl From<Status> for Rejected {
     }
 }
 
-/// The next message of a stream, `None` at its end, or why it broke.
-type NextMessage = Result<Option<AgentMessage>, Status>;
-
 /// One agent's stream.
 struct Stream {
     collector: Arc<Collector>,
-    messages: Streaming<AgentMessage>,
+    caller: Caller,
+    account: Arc<Account>,
+    messages: MessageStream,
     deltas: FlushDeltaCodec,
     /// Read ahead, not yet handled.
     next: Option<Box<NextMessage>>,
     answers: mpsc::Sender<Answer>,
+    last_message_at: Instant,
 }
 
 impl Stream {
     /// Serves the stream to its end, and then detaches its session, whatever the reason.
     async fn run(mut self, mut stopping: watch::Receiver<bool>) {
-        let OpenStream { attachment, taken_over, welcome, control } =
-            match Box::pin(self.hello()).await {
-                Ok(attached) => attached,
-                Err(Rejected::Invalid(status)) => {
-                    tracing::warn!(reason = status.message(), "rejected stream: invalid Hello");
-                    return self.finish(status);
+        let OpenStream { attachment, taken_over, welcome, control } = match Box::pin(self.hello())
+            .await
+        {
+            Ok(attached) => attached,
+            Err(Rejected::Invalid(status)) => {
+                if let Some(Admitted { suppressed }) = REJECTED.admit() {
+                    let reason = bounded(status.message(), STATUS_BYTES_MAX);
+                    tracing::warn!(reason = &*reason, suppressed, "rejected stream: invalid Hello");
                 }
-                Err(Rejected::NotLogged(error)) => {
-                    // Only debug: every agent retries until ingestion resumes, and its stop is logged
-                    // once elsewhere.
-                    tracing::debug!(%error, "rejected stream: ingestion is stopped");
-                    return self.finish(not_logged_status(&error));
-                }
-            };
+                return self.finish(status);
+            }
+            Err(Rejected::NotLogged(error)) => {
+                // Only debug: every agent retries until ingestion resumes, and its stop is logged
+                // once elsewhere.
+                tracing::debug!(%error, "rejected stream: ingestion is stopped");
+                return self.finish(not_logged_status(&error));
+            }
+        };
         // Logged as a string, so that the log escapes a name that comes from outside.
         let worker = &*attachment.cell.worker.0;
         let epoch = attachment.cell.epoch;
-        tracing::info!(worker, %epoch, "agent attached");
+        if let Some(Admitted { suppressed }) = ATTACHED.admit() {
+            tracing::info!(worker, %epoch, suppressed, "agent attached");
+        }
+        let caller = self.caller.clone();
         // A stream that is ended from outside may leave a flush on its way into the log. It is applied
         // nevertheless, and the agent learns of it from its next Welcome.
         let ended = tokio::select! {
             ended = self.converse(&attachment, Kind::Welcome(welcome), control) => ended,
-            _ = taken_over => Err(taken_over_status()),
+            reason = taken_over => Err(match reason {
+                Ok(displaced) => resource_exhausted(displaced.to_string()),
+                Err(_) => taken_over_status(),
+            }),
+            () = caller.revoked() => {
+                Err(Status::unauthenticated("the token is no longer valid"))
+            }
             _ = stopping.wait_for(|stop| *stop) => {
                 Err(Status::unavailable("the collector is shutting down"))
             }
         };
-        let reason =
-            if ended.is_ok() { DisconnectReason::Goodbye } else { DisconnectReason::CutOff };
+        let reason = disconnect_reason(&ended, self.last_message_at.elapsed());
         self.collector.ingest.detach(&attachment, reason, self.collector.state.clock.now());
         match ended {
-            Ok(()) => tracing::info!(worker, %epoch, "agent disconnected"),
+            Ok(()) => {
+                if let Some(Admitted { suppressed }) = DISCONNECTED.admit() {
+                    tracing::info!(worker, %epoch, suppressed, "agent disconnected");
+                }
+            }
             Err(status) => {
-                tracing::info!(worker, %epoch, reason = status.message(), "agent's stream broke");
+                if let Some(Admitted { suppressed }) = BROKEN.admit() {
+                    let reason = bounded(status.message(), STATUS_BYTES_MAX);
+                    let reason = &*reason;
+                    tracing::info!(worker, %epoch, reason, suppressed, "agent's stream broke");
+                }
                 self.finish(status);
             }
         }
@@ -138,17 +203,26 @@ impl Stream {
 
     /// Awaits Hello, which must be the first message.
     async fn hello(&mut self) -> Result<OpenStream, Rejected> {
-        let message = timeout(HELLO_MAX, self.messages.message())
+        let message = timeout(HELLO_MAX, self.messages.next())
             .await
             .map_err(|_| Status::deadline_exceeded(format!("no Hello within {HELLO_MAX:?}")))?;
         let message = message?;
         let received_at = self.collector.state.clock.now();
-        match message.and_then(|message| message.kind) {
+        match message.and_then(|received| received.message.kind) {
             Some(agent_message::Kind::Hello(hello)) => {
-                let attached = self.collector.ingest.attach(hello, received_at).await;
+                if !self.caller.covers(&hello.worker) {
+                    return Err(foreign_worker_status().into());
+                }
+                let attached =
+                    self.collector.ingest.attach(&self.account, hello, received_at).await;
                 attached.map_err(|error| match error {
+                    AttachError::Hello(HelloError::Key) => {
+                        Status::permission_denied(error.to_string()).into()
+                    }
                     AttachError::Hello(_) => Status::invalid_argument(error.to_string()).into(),
-                    AttachError::NoRoom(_) => Status::resource_exhausted(error.to_string()).into(),
+                    AttachError::NoRoom(_) | AttachError::Quota(_) => {
+                        resource_exhausted(error.to_string()).into()
+                    }
                     AttachError::NotLogged(error) => Rejected::NotLogged(error),
                 })
             }
@@ -167,8 +241,8 @@ impl Stream {
     ) -> Result<(), Status> {
         self.answer(welcome).await?;
         // Reset only when reached, because nearly every message comes long before.
-        let mut last_message_at = Instant::now();
-        let mut silence = pin!(sleep_until(last_message_at + SILENCE_MAX));
+        self.last_message_at = Instant::now();
+        let mut silence = pin!(sleep_until(self.last_message_at + SILENCE_MAX));
         loop {
             // All branches are cancel-safe: the next round continues to wait for the others.
             let message = tokio::select! {
@@ -178,31 +252,25 @@ impl Stream {
                     continue;
                 }
                 () = &mut silence => {
-                    if last_message_at.elapsed() >= SILENCE_MAX {
+                    if self.last_message_at.elapsed() >= SILENCE_MAX {
                         let text = format!("no message for {SILENCE_MAX:?}");
                         return Err(Status::deadline_exceeded(text));
                     }
-                    silence.as_mut().reset(last_message_at + SILENCE_MAX);
+                    silence.as_mut().reset(self.last_message_at + SILENCE_MAX);
                     continue;
                 }
             };
-            last_message_at = Instant::now();
+            self.last_message_at = Instant::now();
             let received_at = self.collector.state.clock.now();
-            let message = message.ok_or_else(|| Status::cancelled("the agent hung up"))?;
-            let answer = match message.kind {
-                Some(agent_message::Kind::Flush(flush)) => {
-                    let first = self.received(flush, received_at);
+            let received = message.ok_or_else(|| Status::cancelled("the agent hung up"))?;
+            let answer = match received.message.kind {
+                Some(agent_message::Kind::Flush(_)) => {
                     // Boxed, so that an idle stream does not reserve memory for it.
-                    Box::pin(self.flushes(attachment, first)).await?;
+                    Box::pin(self.flushes(attachment, received, received_at)).await?;
                     None
                 }
                 Some(agent_message::Kind::Dictionary(dictionary)) => {
-                    let answer = self.collector.ingest.receive_dictionary(
-                        attachment,
-                        &dictionary,
-                        received_at,
-                    );
-                    answer.map_err(|StaleStream| taken_over_status())?
+                    Box::pin(self.dictionary(attachment, dictionary, received_at)).await?
                 }
                 Some(agent_message::Kind::Applied(applied)) => {
                     let taken = self.collector.ingest.receive_applied_settings(
@@ -234,14 +302,34 @@ impl Stream {
     async fn next(&mut self) -> NextMessage {
         match self.next.take() {
             Some(next) => *next,
-            None => self.messages.message().await,
+            None => self.messages.next().await,
         }
     }
 
-    /// Decodes a flush. Must be called once for each, in order.
-    fn received(&mut self, mut flush: Flush, at: Timestamp) -> ReceivedFlush {
-        self.deltas.decode(&mut flush);
-        ReceivedFlush { flush, at }
+    /// Applies a dictionary; a large one off the runtime's threads.
+    async fn dictionary(
+        &mut self,
+        attachment: &Attachment,
+        dictionary: Dictionary,
+        received_at: Timestamp,
+    ) -> Result<Option<Kind>, Status> {
+        let Dictionary { strings, frames, node_frames, .. } = &dictionary;
+        let entries = strings.len() + frames.len() + node_frames.len();
+        let collector = self.collector.clone();
+        let answer = if entries <= DICTIONARY_SLICE_ENTRIES {
+            collector.ingest.receive_dictionary(attachment, &dictionary, received_at)
+        } else {
+            let turn = self.collector.ingest.dictionary_turns.take(&self.account).await;
+            let attachment = attachment.clone();
+            let apply = move || {
+                // Held until the work is done, even if the stream ends before.
+                let _turn = turn;
+                collector.ingest.receive_dictionary(&attachment, &dictionary, received_at)
+            };
+            let applied = tokio::task::spawn_blocking(apply).await;
+            applied.map_err(|error| Status::internal(error.to_string()))?
+        };
+        answer.map_err(|StaleStream| taken_over_status())
     }
 
     /// Logs and applies a flush and those that already arrived behind it, up to
@@ -250,35 +338,39 @@ impl Stream {
     async fn flushes(
         &mut self,
         attachment: &Attachment,
-        first: ReceivedFlush,
+        first: Received,
+        at: Timestamp,
     ) -> Result<(), Status> {
-        let at = first.at;
+        let mut waiting = VecDeque::new();
         let mut bytes = 0;
-        let mut waiting = VecDeque::from([first]);
-        while waiting.len() < FLUSHES_PER_BATCH_MAX && bytes < FLUSH_BYTES_PER_BATCH_MAX {
-            bytes += waiting.back().map_or(0, |last| last.flush.encoded_len());
+        let mut next = Some(Ok(Some(first)));
+        while let Some(Ok(Some(received))) = next.take_if(|next| is_flush(next)) {
+            let Received { message, encoded_bytes, charge } = received;
+            if let Some(agent_message::Kind::Flush(mut flush)) = message.kind {
+                // Once for each flush, in order.
+                self.deltas.decode(&mut flush);
+                waiting.push_back(ReceivedFlush { flush, at, charge: Some(charge) });
+            }
+            bytes += encoded_bytes;
+            if waiting.len() >= FLUSHES_PER_BATCH_MAX || bytes >= FLUSH_BYTES_PER_BATCH_MAX {
+                break;
+            }
             // Polled once, because it must not wait.
-            let next = poll_fn(|context| {
-                let next = pin!(self.messages.message()).poll(context);
+            next = poll_fn(|context| {
+                let next = pin!(self.messages.next()).poll(context);
                 Poll::Ready(match next {
                     Poll::Ready(next) => Some(next),
                     Poll::Pending => None,
                 })
-            });
-            match next.await {
-                Some(Ok(Some(AgentMessage { kind: Some(agent_message::Kind::Flush(flush)) }))) => {
-                    waiting.push_back(self.received(flush, at));
-                }
-                next => {
-                    self.next = next.map(Box::new);
-                    break;
-                }
-            }
+            })
+            .await;
         }
+        self.next = next.map(Box::new);
         while !waiting.is_empty() {
             let answers = self.collector.ingest.receive_flushes(attachment, &mut waiting).await;
             let answers = answers.map_err(|error| match error {
                 StreamError::Stale(StaleStream) => taken_over_status(),
+                StreamError::OutOfOrder(error) => Status::out_of_range(error.to_string()),
                 StreamError::NotLogged(error) => not_logged_status(&error),
             })?;
             for answer in answers {
@@ -289,7 +381,7 @@ impl Stream {
     }
 
     /// Queues an answer; waits while [`ANSWERS_MAX`] are unread.
-    async fn answer(&self, kind: Kind) -> Result<(), Status> {
+    async fn answer(&mut self, kind: Kind) -> Result<(), Status> {
         let message = CollectorMessage { kind: Some(kind) };
         let sent = self.answers.send(Ok(message)).await;
         sent.map_err(|_| Status::cancelled("the agent does not read answers any more"))
@@ -298,17 +390,46 @@ impl Stream {
     /// Ends the stream with a reason, which an agent that leaves its answers unread does not get.
     fn finish(self, status: Status) {
         let text = bounded(status.message(), STATUS_BYTES_MAX).into_owned();
-        let _ = self.answers.try_send(Err(Status::new(status.code(), text)));
+        let metadata = status.metadata().clone();
+        let status = Status::with_metadata(status.code(), text, metadata);
+        let _ = self.answers.try_send(Err(status));
     }
+}
+
+fn is_flush(next: &NextMessage) -> bool {
+    let Ok(Some(received)) = next else { return false };
+    matches!(received.message.kind, Some(agent_message::Kind::Flush(_)))
 }
 
 /// After any of these, the agent keeps its unacknowledged flushes and reconnects.
 fn not_logged_status(error: &NotLogged) -> Status {
     match error {
         NotLogged::Full { .. } | NotLogged::Behind { .. } | NotLogged::Late => {
-            Status::resource_exhausted(error.to_string())
+            resource_exhausted(error.to_string())
         }
         NotLogged::Failed { .. } | NotLogged::Closed => Status::unavailable(error.to_string()),
+    }
+}
+
+/// The same whether or not the worker exists.
+fn foreign_worker_status() -> Status {
+    Status::permission_denied(
+        "the token may not report as this worker; run: emberline token new --role agent --worker \
+         PATTERN",
+    )
+}
+
+/// Why a stream ended, `quiet` after its last message.
+fn disconnect_reason(ended: &Result<(), Status>, quiet: Duration) -> DisconnectReason {
+    match ended.as_ref().map_err(Status::code) {
+        Ok(()) => DisconnectReason::Clean,
+        // A connection whose machine is gone breaks too, by the pings that are not answered.
+        Err(Code::Cancelled | Code::DeadlineExceeded) if quiet >= SILENT_AFTER => {
+            DisconnectReason::Silent
+        }
+        Err(Code::Cancelled) => DisconnectReason::Crashed,
+        Err(Code::Unavailable) => DisconnectReason::Unknown,
+        Err(_) => DisconnectReason::Rejected,
     }
 }
 

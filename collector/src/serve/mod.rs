@@ -2,17 +2,41 @@
 //!
 //! `docs/API.md` documents the HTTP API.
 
+mod access;
+mod admission;
 mod agents;
 mod answer;
 mod codec;
+mod cookie;
 mod error;
+mod file_paths;
+mod front;
+#[cfg(emberline_fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing;
+mod gate;
+mod gzip;
+mod health;
+mod histogram_log;
 mod http;
+pub(crate) mod identity;
 mod ingest;
+mod live_profile;
+mod login;
+mod messages;
+mod metrics;
+mod origin;
 mod page;
-#[allow(missing_docs, unreachable_pub, clippy::all)]
-#[rustfmt::skip]
-mod server;
+mod profile;
+mod pyroscope;
+mod reader;
+mod retry;
+mod return_path;
+mod revocable;
+mod session;
 mod sse;
+mod symbols;
+mod tables;
 mod telemetry;
 
 use std::future::Future;
@@ -24,19 +48,32 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::serve::ListenerExt as _;
-use profiler_core::limits::MESSAGE_BYTES_MAX;
-use tokio::net::TcpListener;
+use axum::middleware::{from_fn, from_fn_with_state};
+use flamegraph::import::TASK_LABEL_DEFAULT;
+use profiler_core::Fingerprint;
+use tls::TlsError;
 use tokio::sync::watch;
 
-use self::http::Reader;
+use self::front::{Certificate, ConnectionLimits, Front, Listener};
+pub use self::front::{Listen, ListenError, TlsOptions, raise_descriptor_limit};
+use self::gate::Gate;
+#[cfg(feature = "simulation")]
+pub(crate) use self::identity::CertificateNames;
+pub(crate) use self::identity::Identity;
 use self::ingest::Ingest;
-use self::server::ingest_server::IngestServer;
+use self::origin::PublicNames;
+pub use self::pyroscope::ScrapeTarget;
+use self::reader::Reader;
+use crate::auth::{TokenFileError, TokenSource, Tokens};
 use crate::clock::Clock;
 use crate::collector::{Collector, Settings};
-use crate::limits::{GRACE, SHUTDOWN_MAX, SWEEP_EVERY};
+use crate::limits::{
+    EXPOSED_WARNING_EVERY, FIND_SYMBOLS_EVERY, GRACE, SEAL_AT_END_MAX, SHUTDOWN_MAX, SWEEP_EVERY,
+};
+use crate::naming::{Naming, SymbolSource};
 use crate::recovery::DataError;
 use crate::sealing::SealerThread;
+use crate::shares::QuotaSettings;
 use crate::{Limits, Retention};
 
 /// The default port of a collector.
@@ -45,34 +82,61 @@ pub const PORT_DEFAULT: u16 = 4747;
 /// How a collector is served.
 #[derive(Clone, Debug)]
 pub struct ServeOptions {
-    /// Address to listen on; port 0 selects a free one. Default: `127.0.0.1:4747`.
-    pub listen: SocketAddr,
-    /// Allows an address that other machines can reach. There are neither TLS nor tokens: anyone who can
-    /// reach it can read and write everything.
+    /// Where to listen; port 0 selects a free one. Default: `127.0.0.1:4747`.
+    pub listen: Listen,
+    /// Certificate and key; `None`: plain HTTP. A Unix socket has no use for them.
+    pub tls: Option<TlsOptions>,
+    /// Users of this machine, besides the collector's own and root, whose processes may use the Unix
+    /// socket.
+    pub socket_users: Vec<u32>,
+    /// Allows an address that other machines can reach without TLS and tokens. A warning is logged each
+    /// hour.
     pub insecure_listen: bool,
+    /// Host names under which readers reach the collector, besides IP addresses and `localhost`: those of
+    /// a proxy, for example. Requests to other names are rejected, because a stranger's page may have
+    /// such a name.
+    pub public_names: Vec<String>,
     /// How long an agent may be away without a Goodbye before its running tasks end as lost.
     pub grace: Duration,
     /// Folder of the store, created if it does not exist. `None`: data is in memory only.
     pub data: Option<PathBuf>,
+    /// Where the collector looks for files with debug information; needs [`ServeOptions::data`].
+    pub symbols: Option<SymbolSource>,
     /// Limits on memory and disk.
     pub limits: Limits,
+    /// Quotas of each identity without its own, where they differ from the defaults.
+    pub quotas: QuotaSettings,
     /// How long data is retained. Without [`ServeOptions::data`], tables take at most
     /// [`MEMORY_TABLES_BYTES_MAX`](crate::limits::MEMORY_TABLES_BYTES_MAX).
     pub retention: Retention,
     /// The fleet's clock.
     pub clock: Clock,
+    /// Whom the collector lets in.
+    pub tokens: TokenSource,
+    /// The label with the task of samples that foreign profilers push.
+    pub task_label: String,
+    /// Services with pprof's HTTP endpoint that the collector asks for profiles.
+    pub scrapes: Vec<ScrapeTarget>,
 }
 
 impl Default for ServeOptions {
     fn default() -> Self {
         ServeOptions {
-            listen: (Ipv4Addr::LOCALHOST, PORT_DEFAULT).into(),
+            listen: Listen::Network((Ipv4Addr::LOCALHOST, PORT_DEFAULT).into()),
+            tls: None,
+            socket_users: Vec::new(),
             insecure_listen: false,
+            public_names: Vec::new(),
             grace: GRACE,
             data: None,
+            symbols: None,
             limits: Limits::default(),
+            quotas: QuotaSettings::default(),
             retention: Retention::default(),
             clock: Clock::default(),
+            tokens: TokenSource::default(),
+            task_label: TASK_LABEL_DEFAULT.to_owned(),
+            scrapes: Vec::new(),
         }
     }
 }
@@ -88,7 +152,7 @@ pub enum ServeError {
     )]
     InUse {
         /// The address.
-        address: SocketAddr,
+        address: Listen,
         /// The error of the system.
         #[source]
         source: io::Error,
@@ -97,38 +161,52 @@ pub enum ServeError {
     #[error("cannot listen on {address}; choose another address with `--listen`")]
     Bind {
         /// The address.
-        address: SocketAddr,
+        address: Listen,
         /// The error of the system.
         #[source]
         source: io::Error,
     },
+    /// The certificate or its key cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// Other machines could reach the address.
     #[error(
-        "{address} can be reached from other machines, and there are neither TLS nor tokens yet: \
-         anyone who can reach it can read and write everything. Listen on 127.0.0.1 and reach it \
-         through a tunnel (`ssh -L`), or pass `--insecure-listen` if the network itself is trusted"
+        "{address} can be reached from other machines, so it needs {missing}. Or listen on 127.0.0.1 \
+         and reach it through a tunnel (`ssh -L`), or pass `--insecure-listen` if the network itself is \
+         trusted"
     )]
     Insecure {
         /// The address.
         address: SocketAddr,
+        /// What is missing, and the commands that add it.
+        missing: String,
     },
+    /// The token file cannot be used.
+    #[error(transparent)]
+    Tokens(#[from] TokenFileError),
     /// The store cannot be used.
     #[error(transparent)]
     Data(#[from] DataError),
     /// A thread could not be started.
     #[error("cannot start a thread")]
     Thread(#[source] io::Error),
-    /// The listener failed while it served.
-    #[error("serving failed")]
-    Serve(#[source] io::Error),
 }
 
 /// A collector with an open port; it serves once [`Server::serve`] runs.
 #[derive(Debug)]
 pub struct Server {
     collector: Arc<Collector>,
-    listener: TcpListener,
-    address: SocketAddr,
+    listener: Listener,
+    address: Listen,
+    certificate: Option<Arc<Certificate>>,
+    socket_users: Vec<u32>,
+    public_names: PublicNames,
+    connection_limits: ConnectionLimits,
+    tokens: Arc<Tokens>,
+    task_label: String,
+    scrapes: Vec<ScrapeTarget>,
+    /// Whether other machines can reach it without TLS or without a token.
+    is_exposed: bool,
 }
 
 impl Collector {
@@ -142,40 +220,112 @@ impl Collector {
     pub async fn bind(options: ServeOptions) -> Result<Server, ServeError> {
         let ServeOptions {
             listen: address,
+            tls,
+            socket_users,
             insecure_listen,
+            mut public_names,
             grace,
             data,
+            symbols,
             limits,
+            quotas,
             retention,
             clock,
+            tokens,
+            task_label,
+            scrapes,
         } = options;
-        if !address.ip().to_canonical().is_loopback() && !insecure_listen {
-            return Err(ServeError::Insecure { address });
+        let tokens = Arc::new(Tokens::open(tokens)?);
+        let mut is_exposed = false;
+        if let Listen::Network(address) = address
+            && !address.ip().to_canonical().is_loopback()
+            && let Some(missing) = missing_protection(tls.is_some(), tokens.count() > 0)
+        {
+            if !insecure_listen {
+                return Err(ServeError::Insecure { address, missing });
+            }
+            is_exposed = true;
         }
-        let listener = TcpListener::bind(address).await.map_err(|source| match source.kind() {
-            io::ErrorKind::AddrInUse => ServeError::InUse { address, source },
-            _ => ServeError::Bind { address, source },
-        })?;
-        let address =
-            listener.local_addr().map_err(|source| ServeError::Bind { address, source })?;
-        let settings = Settings { clock, limits, retention, grace };
+        let certificate = tls.map(Certificate::load).transpose()?.map(Arc::new);
+        if let Some(certificate) = &certificate {
+            // A stranger's page cannot have these names: it has no certificate for them.
+            public_names.extend_from_slice(&certificate.names().0);
+        }
+        let failed = |source: io::Error| match source.kind() {
+            io::ErrorKind::AddrInUse => ServeError::InUse { address: address.clone(), source },
+            _ => ServeError::Bind { address: address.clone(), source },
+        };
+        let listener = Listener::bind(&address, !socket_users.is_empty()).await.map_err(failed)?;
+        let address = listener.address().map_err(failed)?;
+        let settings = Settings { clock, limits, quotas, retention, grace, ..Settings::default() };
         let collector = match data {
             None => Collector::new(settings),
             Some(folder) => {
                 // May take seconds; agents that connect meanwhile wait.
+                let settings =
+                    Settings { naming: Naming::open(folder.join("symbols"), symbols), ..settings };
                 let open = move || Collector::open_folder(settings, &folder);
                 tokio::task::spawn_blocking(open).await.expect("it does not panic")?
             }
         };
-        Ok(Server { collector: Arc::new(collector), listener, address })
+        Ok(Server {
+            collector: Arc::new(collector),
+            listener,
+            address,
+            certificate,
+            socket_users,
+            public_names: PublicNames::new(&public_names),
+            connection_limits: ConnectionLimits::of_process(),
+            tokens,
+            task_label,
+            scrapes,
+            is_exposed,
+        })
+    }
+}
+
+/// What an address that other machines can reach needs and does not have.
+fn missing_protection(has_tls: bool, has_tokens: bool) -> Option<String> {
+    let tls = "TLS (--tls-cert and --tls-key; run: emberline tls self-signed)";
+    let tokens = "a token (run: emberline token new --role agent, with --data or --tokens as here)";
+    match (has_tls, has_tokens) {
+        (true, true) => None,
+        (true, false) => Some(tokens.to_owned()),
+        (false, true) => Some(tls.to_owned()),
+        (false, false) => Some(format!("{tls} and {tokens}")),
     }
 }
 
 impl Server {
-    /// The address it listens on, with the selected port.
+    /// The address it listens on, with the selected port; `None` on a Unix socket.
     #[must_use]
-    pub fn local_addr(&self) -> SocketAddr {
-        self.address
+    pub fn local_addr(&self) -> Option<SocketAddr> {
+        match self.address {
+            Listen::Network(address) => Some(address),
+            Listen::Unix(_) => None,
+        }
+    }
+
+    /// The URL for agents and readers. Host names work too, if the certificate has them.
+    #[must_use]
+    pub fn url(&self) -> String {
+        match (&self.address, &self.certificate) {
+            (Listen::Network(address), None) => format!("http://{address}"),
+            (Listen::Network(address), Some(_)) => format!("https://{address}"),
+            (socket, _) => socket.to_string(),
+        }
+    }
+
+    /// The fingerprint of the certificate.
+    #[must_use]
+    pub fn fingerprint(&self) -> Option<Fingerprint> {
+        self.certificate.as_ref().map(|certificate| certificate.fingerprint())
+    }
+
+    /// Reloads files while the collector is served.
+    #[must_use]
+    pub fn reloader(&self) -> Reloader {
+        Reloader { certificate: self.certificate.clone(), tokens: self.tokens.clone() }
     }
 
     /// Stored data that could not be read, at this or an earlier start, a line for each place. All other
@@ -190,7 +340,7 @@ impl Server {
     /// after at most [`SHUTDOWN_MAX`].
     ///
     /// # Errors
-    /// [`ServeError::Serve`] if the listener fails.
+    /// [`ServeError::Thread`] if the store's thread cannot be started.
     pub async fn serve(
         self,
         shutdown: impl Future<Output = ()> + Send + 'static,
@@ -207,59 +357,143 @@ impl Server {
     async fn run_until(self, shutdown: BoxFuture<()>) -> Result<(), ServeError> {
         let (stop, stopping) = watch::channel(false);
         let sealer = SealerThread::start(&self.collector.sealer).map_err(ServeError::Thread)?;
-        let sweeper = tokio::spawn(sweep(self.collector.clone(), stopping.clone()));
-        let listener = self.listener.tap_io(|stream| {
-            // Agents wait for acks, which are small.
-            if let Err(error) = stream.set_nodelay(true) {
-                tracing::debug!(%error, "a connection without TCP_NODELAY");
-            }
-        });
+        let sweeper = tokio::spawn(sweep(
+            self.collector.clone(),
+            self.tokens.clone(),
+            self.is_exposed,
+            stopping.clone(),
+        ));
+        let finder = tokio::spawn(find_symbols(self.collector.clone(), stopping.clone()));
+        for target in self.scrapes {
+            let collector = self.collector.clone();
+            let task_label = self.task_label.clone();
+            tokio::spawn(pyroscope::scrape(collector, task_label, target, stopping.clone()));
+        }
         let served = self.collector.clone();
         // So all connections share its table; as a `Router`, each would have its own of 20 KB.
-        let routes = router(Reader::new(self.collector.clone()), &stopping).into_make_service();
-        let serving = axum::serve(listener, routes).with_graceful_shutdown(async move {
+        let reader = Reader::new(self.collector.clone());
+        let gate = Gate::new(self.tokens, self.collector.state.clock.clone())
+            .with_tls(self.certificate.is_some());
+        let routes = router(reader, self.public_names, gate, &self.task_label, &stopping);
+        let front = Front {
+            listener: self.listener,
+            certificate: self.certificate,
+            socket_users: self.socket_users,
+            routes,
+            limits: self.connection_limits,
+        };
+        let serving = front.serve(async move {
             shutdown.await;
             served.state.events.close();
             // Fails only if nothing is left to stop.
             let _ = stop.send(true);
         });
-        let result = tokio::select! {
-            result = serving => result.map_err(ServeError::Serve),
+        tokio::select! {
+            () = serving => {}
             () = deadline(stopping) => {
                 tracing::warn!("connections were still open {SHUTDOWN_MAX:?} after the stop");
-                Ok(())
             }
         };
         sweeper.abort();
+        finder.abort();
         // May write for a while.
         let collector = self.collector;
-        let ended = tokio::task::spawn_blocking(move || collector.sealer.end(sealer)).await;
+        let ended =
+            tokio::task::spawn_blocking(move || collector.sealer.end(sealer, SEAL_AT_END_MAX))
+                .await;
         if ended.is_err() {
             tracing::error!("closing the store panicked: a bug in Emberline");
         }
-        result
+        Ok(())
+    }
+}
+
+/// Reloads files of a [`Server`] that runs already.
+#[derive(Clone, Debug)]
+pub struct Reloader {
+    certificate: Option<Arc<Certificate>>,
+    tokens: Arc<Tokens>,
+}
+
+impl Reloader {
+    /// Reads the certificate and its key again, as a change of their files does within 10 s, and the
+    /// tokens, as a change does within 1 s. If they cannot be used, the log says why, and the old ones
+    /// stay.
+    pub fn reload(&self) {
+        if let Some(certificate) = &self.certificate {
+            certificate.reload();
+        }
+        self.tokens.refresh();
     }
 }
 
 type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// All routes: the gRPC service, the HTTP API with its own 404 answer, and the page.
-fn router(reader: Reader, stopping: &watch::Receiver<bool>) -> Router {
-    let ingest = Ingest::new(reader.collector.clone(), stopping.clone());
-    let ingest = IngestServer::new(ingest).max_decoding_message_size(MESSAGE_BYTES_MAX);
-    let grpc = tonic::service::Routes::new(ingest).into_axum_router().reset_fallback();
-    grpc.merge(http::router(reader, stopping)).merge(page::router())
+/// All routes: the gRPC service, the HTTP API with its own 404 answer, the page and its login, and what
+/// foreign profilers push. All reject
+/// requests of other sites' pages and of senders without the role that the route needs.
+fn router(
+    reader: Reader,
+    names: PublicNames,
+    gate: Gate,
+    task_label: &str,
+    stopping: &watch::Receiver<bool>,
+) -> Router {
+    let collector = reader.collector.clone();
+    let ingest = Ingest::new(collector.clone(), stopping.clone());
+    let gate = Arc::new(gate);
+    let health = health::routes(reader.collector.clone());
+    let routes = ingest.routes().merge(health);
+    let routes = routes.merge(http::router(reader, stopping)).merge(page::router());
+    let routes = routes.merge(login::router(gate.clone()));
+    let routes = routes.merge(pyroscope::routes(collector, task_label));
+    let routes = routes.layer(from_fn_with_state(gate, access::check));
+    let routes = routes.layer(from_fn(identity::identify));
+    routes.layer(from_fn_with_state(names, origin::check))
 }
 
 /// Applies changes that depend on time only.
-async fn sweep(collector: Arc<Collector>, mut stopping: watch::Receiver<bool>) {
+async fn sweep(
+    collector: Arc<Collector>,
+    tokens: Arc<Tokens>,
+    is_exposed: bool,
+    mut stopping: watch::Receiver<bool>,
+) {
     let mut ticks = tokio::time::interval(SWEEP_EVERY);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut warnings = tokio::time::interval(EXPOSED_WARNING_EVERY);
+    loop {
+        tokio::select! {
+            _ = warnings.tick(), if is_exposed => {
+                tracing::warn!(
+                    target: "audit",
+                    "other machines can reach this collector without TLS or without a token"
+                );
+            }
+            _ = ticks.tick() => {
+                let now = collector.state.clock.now();
+                collector.pushed.sweep(now);
+                collector.ingest.sweep(now);
+                collector.ingest.blocked();
+                let tokens = tokens.clone();
+                // Fails only if reading panics; the tokens stay as they were.
+                let _ = tokio::task::spawn_blocking(move || tokens.refresh()).await;
+            }
+            _ = stopping.changed() => return,
+        }
+    }
+}
+
+/// Reads files with debug information that queries want, one at a time.
+async fn find_symbols(collector: Arc<Collector>, mut stopping: watch::Receiver<bool>) {
+    let mut ticks = tokio::time::interval(FIND_SYMBOLS_EVERY);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             _ = ticks.tick() => {
-                collector.ingest.sweep(collector.state.clock.now());
-                collector.ingest.blocked();
+                let collector = collector.clone();
+                // Fails only if reading panics; the names stay as they were.
+                let _ = tokio::task::spawn_blocking(move || collector.state.naming.find_next()).await;
             }
             _ = stopping.changed() => return,
         }

@@ -3,10 +3,12 @@
 use std::sync::LazyLock;
 
 use axum::Router;
-use axum::extract::Path;
+use axum::extract::{Path, Request};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+
+use super::gzip::{accepts_gzip, add_encoding, add_vary, gzip};
 
 /// A file of the bundle.
 struct File {
@@ -21,13 +23,9 @@ static FILES: LazyLock<Vec<File>> = LazyLock::new(|| Vec::from(include!("../../p
 
 const COMPRESSION_LEVEL: u8 = 9;
 
-/// A file and its gzip form (RFC 1952), which holds no time and no name.
+/// A file and its gzip form.
 fn file(path: &'static str, plain: &'static [u8]) -> File {
-    let mut gzip = vec![0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 2, 0xff];
-    gzip.extend(miniz_oxide::deflate::compress_to_vec(plain, COMPRESSION_LEVEL));
-    gzip.extend(crc32fast::hash(plain).to_le_bytes());
-    gzip.extend((plain.len() as u32).to_le_bytes());
-    File { path, plain, gzip }
+    File { path, plain, gzip: gzip(plain, COMPRESSION_LEVEL) }
 }
 
 /// Addresses that the page itself interprets. All are one level deep, so that the relative addresses of
@@ -46,6 +44,9 @@ const VIEWS: [&str; 9] = [
 
 /// Addresses of one task name and of one worker, two levels deep.
 const NESTED_VIEWS: [&str; 2] = ["/tasks/{name}", "/workers/{name}"];
+
+/// Most levels of an address that does not exist from which a link leads home.
+const DEPTH_MAX: usize = 32;
 
 /// Allows only resources and requests of this origin, and no frames.
 const POLICY: HeaderValue = HeaderValue::from_static(
@@ -74,6 +75,39 @@ pub(super) fn router() -> Router {
         .iter()
         .fold(router, |router, path| router.route(path, get(async || nested_document())))
         .route("/licenses.txt", get(licenses))
+        .route("/favicon.ico", get(async |headers: HeaderMap| icon(&headers)))
+}
+
+/// Whether the client is a browser that opens an address.
+pub(super) fn wants_document(request: &Request) -> bool {
+    let accept = request.headers().get(header::ACCEPT).and_then(|value| value.to_str().ok());
+    let is_api = request.uri().path().starts_with("/api/");
+    !is_api && accept.is_some_and(|accept| accept.contains("text/html"))
+}
+
+/// The answer to a browser at an address that does not exist. The link is relative, because a proxy may
+/// serve the page below a path.
+pub(super) fn not_found(request: &Request) -> Response {
+    let depth = request.uri().path().matches('/').count().saturating_sub(1);
+    let home = format!("./{}", "../".repeat(depth.min(DEPTH_MAX)));
+    let text = format!(
+        "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\">\
+         <meta name=\"viewport\" content=\"width=device-width\">\
+         <meta name=\"color-scheme\" content=\"light dark\"><title>Not found · Emberline</title>\
+         <h1>Page not found</h1><p>Emberline has no page at this address.</p>\
+         <p><a href=\"{home}\">Go to the status page</a></p></html>\n"
+    );
+    let headers = [
+        (header::CONTENT_TYPE, content_type("index.html")),
+        (header::CONTENT_SECURITY_POLICY, POLICY),
+    ];
+    (StatusCode::NOT_FOUND, headers, text).into_response()
+}
+
+/// The icon, for browsers that ask for it without a document.
+fn icon(headers: &HeaderMap) -> Response {
+    let icon = FILES.iter().find(|file| file.path.ends_with(".png"));
+    answer(icon.map_or("", |icon| icon.path), headers)
 }
 
 /// The document for an address two levels deep.
@@ -97,26 +131,14 @@ fn answer(path: &str, request: &HeaderMap) -> Response {
     headers.insert(header::CONTENT_TYPE, content_type(path));
     let caching = if path.starts_with("assets/") { IMMUTABLE } else { REVALIDATE };
     headers.insert(header::CACHE_CONTROL, caching);
-    headers.insert(header::VARY, HeaderValue::from_static("accept-encoding"));
+    add_vary(headers);
     headers.insert(header::CONTENT_SECURITY_POLICY, POLICY);
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
     if is_compressed {
-        headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+        add_encoding(headers);
     }
     response
-}
-
-/// Whether `accept-encoding` names gzip, and not with a weight of 0.
-fn accepts_gzip(request: &HeaderMap) -> bool {
-    let values = request.get_all(header::ACCEPT_ENCODING).iter();
-    let texts = values.filter_map(|value| value.to_str().ok());
-    texts.flat_map(|text| text.split(',')).any(|coding| {
-        let mut parts = coding.split(';').map(str::trim);
-        let is_gzip = parts.next().is_some_and(|name| name.eq_ignore_ascii_case("gzip"));
-        let weight = parts.find_map(|part| part.strip_prefix("q="));
-        is_gzip && weight.and_then(|weight| weight.parse::<f32>().ok()) != Some(0.0)
-    })
 }
 
 fn content_type(path: &str) -> HeaderValue {
@@ -140,7 +162,7 @@ mod tests {
     const SCRIPTS_BYTES_MAX: usize = 60_000;
 
     /// Most compressed bytes of all scripts.
-    const ALL_SCRIPTS_BYTES_MAX: usize = 90_000;
+    const ALL_SCRIPTS_BYTES_MAX: usize = 110_000;
 
     fn accepting(encodings: &'static str) -> HeaderMap {
         let value = HeaderValue::from_static(encodings);

@@ -17,11 +17,12 @@ use tokio_stream::wrappers::ReceiverStream;
 
 use super::answer;
 use super::error::ErrorAnswer;
-use super::http::{Pairs, Reader, pairs_of};
+use super::reader::{Pairs, Reader, pairs_of};
 use crate::collector::Collector;
 use crate::events::{Event, Subscription};
 use crate::limits::{EVENTS_KEEP_ALIVE, KEEP_ALIVE_EVERY, PAGES_MAX, PULSE_EVERY};
 use crate::query::EventFilter;
+use crate::shares::SlotPool;
 use crate::sync::read;
 
 /// Events that wait for a subscriber's connection; later ones wait in its queue.
@@ -44,7 +45,8 @@ pub(super) fn update_route<S: Clone + Send + Sync + 'static>(
 ) -> Router<S> {
     let (sender, newest) = watch::channel(update(&collector));
     tokio::spawn(publish_updates(collector, sender, stopping));
-    let updates = Updates { newest, pages: Arc::new(Semaphore::new(PAGES_MAX)) };
+    let updates =
+        Updates { newest, pages: Arc::new(Semaphore::new(SlotPool::capacity(PAGES_MAX))) };
     Router::new().route("/api/v1/updates", get(send_updates)).with_state(updates)
 }
 

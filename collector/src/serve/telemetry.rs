@@ -1,18 +1,20 @@
 //! Transfers, resources, progress, runs and recent events.
 
-use axum::Router;
 use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
 use axum::extract::{DefaultBodyLimit, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
+use axum::{Extension, Router};
 
 use super::agents::json_body;
 use super::answer;
 use super::error::ErrorAnswer;
-use super::http::{Asking, Pairs, Reader, pairs_of};
-use super::sse;
+use super::identity::Identity;
+use super::reader::{Asking, Pairs, Reader, blocking};
+use super::{file_paths, sse, tables};
+use crate::audit;
 use crate::limits::BODY_BYTES_MAX;
 use crate::query::{
     ProgressQuery, QueryError, ResourceQuery, TransferQuery, parse_run_start, parse_run_stop,
@@ -21,29 +23,36 @@ use crate::query::{
 use crate::rows::RunRow;
 use crate::state::CollectorState;
 
-pub(super) const STOP_PATH: &str = "/api/v1/runs/stop";
-
 pub(super) fn routes() -> Router<Reader> {
     Router::new()
         .route("/api/v1/transfers", get(transfers))
+        .merge(file_paths::routes(file_paths::TRANSFERS, &get(transfers)))
         .route("/api/v1/resources", get(resources))
+        .merge(file_paths::routes(file_paths::RESOURCES, &get(resources)))
         .route("/api/v1/progress", get(progress))
         .route("/api/v1/runs", get(runs).post(start_run))
-        .route(STOP_PATH, post(stop_run))
-        .route("/api/v1/events", get(sse::events))
+        .route("/api/v1/runs/stop", post(stop_run))
         .route("/api/v1/events/recent", get(recent))
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+}
+
+/// The route of the stream of events.
+pub(super) fn event_route() -> Router<Reader> {
+    Router::new().route("/api/v1/events", get(sse::events))
 }
 
 async fn transfers(State(reader): State<Reader>, pairs: Pairs) -> Result<Response, ErrorAnswer> {
     let answer = reader.answer(pairs, |&Asking { collector, pairs, now, cancel }| {
         let query = TransferQuery::parse(pairs, &collector.state, now)?;
         if query.summary {
-            answer::json(&answer::transfer_summary(
+            return answer::json(&answer::transfer_summary(
                 collector.state.transfer_summary(&query, cancel)?,
-            ))
-        } else {
-            answer::json(&answer::transfers(&query, collector.state.transfers(&query, cancel)?))
+            ));
+        }
+        let transfers = answer::transfers(&query, collector.state.transfers(&query, cancel)?);
+        match query.format {
+            Some(format) => Ok(tables::transfers(&transfers).response(format)),
+            None => answer::json(&transfers),
         }
     });
     answer.await
@@ -52,7 +61,11 @@ async fn transfers(State(reader): State<Reader>, pairs: Pairs) -> Result<Respons
 async fn resources(State(reader): State<Reader>, pairs: Pairs) -> Result<Response, ErrorAnswer> {
     let answer = reader.answer(pairs, |&Asking { collector, pairs, now, cancel }| {
         let query = ResourceQuery::parse(pairs, &collector.state, now)?;
-        answer::json(&answer::resources(&query, collector.state.resources(&query, cancel)?))
+        let resources = answer::resources(&query, collector.state.resources(&query, cancel)?);
+        match query.format {
+            Some(format) => Ok(tables::resources(&resources).response(format)),
+            None => answer::json(&resources),
+        }
     });
     answer.await
 }
@@ -74,23 +87,25 @@ async fn runs(State(reader): State<Reader>, pairs: Pairs) -> Result<Response, Er
 
 async fn start_run(
     State(reader): State<Reader>,
+    Extension(identity): Extension<Identity>,
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Response, ErrorAnswer> {
     let body = json_body(&headers, body)?;
-    let (run, response) = mark(reader, &body, parse_run_start).await?;
-    tracing::info!(name = &*run.run.name, id = run.id(), "run started");
+    let (run, response) = mark(reader, body, parse_run_start).await?;
+    audit::run_started(&identity, &run);
     Ok((StatusCode::CREATED, response).into_response())
 }
 
 async fn stop_run(
     State(reader): State<Reader>,
+    Extension(identity): Extension<Identity>,
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Response, ErrorAnswer> {
     let body = json_body(&headers, body)?;
-    let (run, response) = mark(reader, &body, parse_run_stop).await?;
-    tracing::info!(name = &*run.run.name, id = run.id(), "run stopped");
+    let (run, response) = mark(reader, body, parse_run_stop).await?;
+    audit::run_stopped(&identity, &run);
     Ok(response)
 }
 
@@ -100,14 +115,15 @@ type Parser = fn(&[u8], &CollectorState, profiler_core::Timestamp) -> Result<Run
 /// Starts or stops a run, and returns it once it is on disk.
 async fn mark(
     reader: Reader,
-    body: &[u8],
+    body: Bytes,
     parse: Parser,
 ) -> Result<(RunRow, Response), ErrorAnswer> {
     // One at a time, so that each sees the result of the one before.
     let _marking = reader.marking.lock().await;
     let collector = &reader.collector;
     let now = collector.state.clock.now();
-    let run = parse(body, &collector.state, now)?;
+    let state = collector.state.clone();
+    let run = blocking(move || Ok(parse(&body, &state, now)?)).await?;
     collector.ingest.mark_run(run.clone()).await.map_err(|error| {
         ErrorAnswer::new(
             StatusCode::SERVICE_UNAVAILABLE,
@@ -119,6 +135,8 @@ async fn mark(
 }
 
 async fn recent(State(reader): State<Reader>, pairs: Pairs) -> Result<Response, ErrorAnswer> {
-    let events = recent_events(&pairs_of(pairs)?, &reader.collector.state)?;
-    answer::json(&answer::events(&events))
+    let answer = reader.answer(pairs, |&Asking { collector, pairs, .. }| {
+        answer::json(&answer::events(&recent_events(pairs, &collector.state)?))
+    });
+    answer.await
 }

@@ -1,13 +1,26 @@
 //! Real protocols over real sockets: a gRPC client and plain HTTP against a server on loopback, with a
 //! clock that the tests set.
 
+mod access;
 mod agents;
 mod bodies;
 mod client;
+mod connections;
+mod floods;
+mod health;
+mod metrics;
+mod origins;
 mod pages;
+mod peers;
+mod profile_files;
+mod pushes;
 mod questions;
+mod quotas;
 mod readers;
+mod sequences;
+mod sessions;
 mod telemetry;
+mod views;
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
@@ -24,6 +37,7 @@ use tonic::Code;
 use self::client::{Client, Malformed, get};
 use super::*;
 use crate::limits::MEMORY_TABLES_BYTES_MAX;
+use crate::shares::Quota;
 use crate::testing::{TestWorker, at};
 
 /// Deadline of every wait.
@@ -57,6 +71,10 @@ async fn serve() -> Running {
 }
 
 async fn serve_with(options: ServeOptions) -> Running {
+    serve_limited(options, ConnectionLimits::of_process()).await
+}
+
+async fn serve_limited(options: ServeOptions, limits: ConnectionLimits) -> Running {
     let now_ns = Arc::new(AtomicI64::new(at(60).unix_ns()));
     let clock = {
         let now_ns = now_ns.clone();
@@ -70,8 +88,9 @@ async fn serve_with(options: ServeOptions) -> Running {
         clock,
         ..options
     };
-    let server = Collector::bind(options).await.unwrap();
-    let address = server.local_addr();
+    let mut server = Collector::bind(options).await.unwrap();
+    server.connection_limits = limits;
+    let address = server.local_addr().unwrap();
     let (stop, stopped) = oneshot::channel::<()>();
     let served = tokio::spawn(server.serve(async {
         let _ = stopped.await;
@@ -127,9 +146,11 @@ async fn stopped_ingestion_is_answered_and_recorded_as_an_event() {
             &json!(u64::MAX)
         )
     );
-    let (free, disk) = (ingest["free_bytes"].as_u64(), ingest["disk_bytes"].as_u64());
+    let free = ingest["free_bytes"].as_u64();
+    let disk = ingest["disk_bytes"].as_u64();
     assert!(free.is_some() && free <= disk, "{ingest}");
-    let (shown, reason) = (folder.path().display().to_string(), ingest["reason"].as_str().unwrap());
+    let shown = folder.path().display().to_string();
+    let reason = ingest["reason"].as_str().unwrap();
     assert_eq!(ingest["folder"], *shown);
     assert!(reason.contains(" needed in ") && reason.ends_with(&*shown), "{reason}");
     let events = running.json("/api/v1/events/recent?kind=ingest_stopped").await;
@@ -203,11 +224,11 @@ async fn hello_is_answered_by_welcome_and_flushes_in_order() {
     let workers = running.json("/api/v1/workers").await;
     let epoch = &workers["workers"][0]["epochs"][0];
     let expected = json!({
-        "accepted_ns": 11, "stored_ns": 7, "lost_refused_ns": 4, "lost_by_collector_ns": 0,
+        "accepted_ns": 11, "stored_ns": 7, "lost_rejected_ns": 4, "lost_by_collector_ns": 0,
         "lost_queue_ns": 0, "lost_tasks": 0, "lost_telemetry": 0, "aggregated_tasks": 0, "unaccounted_ns": 0, "balanced": true,
     });
     assert_eq!(epoch["account"], expected);
-    assert_eq!((&epoch["refused"], &epoch["acked_seq"]), (&json!(2), &json!(3)));
+    assert_eq!((&epoch["rejected"], &epoch["acked_seq"]), (&json!(2), &json!(3)));
 }
 
 #[tokio::test]
@@ -225,7 +246,7 @@ async fn a_stream_that_violates_the_protocol_ends_with_a_reason_and_affects_no_o
     let reason = "the agent speaks protocol 9; this collector speaks protocol 1 only";
     let wrong = hello_message(v1::Hello { protocol: 9, ..hello() });
     check(vec![wrong], Code::InvalidArgument, reason).await;
-    let reason = "the worker's id is empty; it must have 1 to 4096 bytes";
+    let reason = "the worker's id has 0 bytes; it must have 1 to 256";
     let wrong = hello_message(v1::Hello { worker: String::new(), ..hello() });
     check(vec![wrong], Code::InvalidArgument, reason).await;
     let reason = "the first message of a stream must be Hello";
@@ -245,8 +266,7 @@ async fn a_stream_that_violates_the_protocol_ends_with_a_reason_and_affects_no_o
     let strings = vec!["x".repeat(4_000); 1_100];
     let large = v1::Dictionary { string_base: 1, strings, ..Default::default() };
     let large = message(agent_message::Kind::Dictionary(large));
-    let reason = "Error, decoded message length too large: found 4403307 bytes, the limit is: \
-                  4194304 bytes";
+    let reason = "a message has 4403307 bytes; at most 4194304 are allowed";
     check(vec![hello_message(hello()), large], Code::OutOfRange, reason).await;
     let status = client::attach(address, vec![Malformed { hello: 5 }]).await.unwrap_err();
     assert_eq!(status.code(), Code::Internal, "{status:?}");
@@ -274,9 +294,11 @@ async fn a_message_with_too_many_entries_ends_its_stream_undecoded() {
     assert_eq!(status.message(), reason);
     let mut again = Client::attach(running.address, worker.hello()).await;
     assert_eq!(again.welcome.acked_seq, 1);
+    // The agent sends that number again.
+    worker.seq = 1;
     worker.count("load;main;parse:3", State::Cpu, 5);
     let flush = worker.flush(32, vec![]);
-    assert_eq!(again.ask(agent_message::Kind::Flush(flush)).await, "ack 3");
+    assert_eq!(again.ask(agent_message::Kind::Flush(flush)).await, "ack 2");
 }
 
 #[tokio::test]
@@ -337,7 +359,7 @@ async fn stopping_ends_streams_and_idle_connections() {
 async fn an_unavailable_address_is_named_with_alternatives() {
     let running = serve().await;
     let check = async |listen: SocketAddr, expected: &str| {
-        let options = ServeOptions { listen, ..ServeOptions::default() };
+        let options = ServeOptions { listen: listen.into(), ..ServeOptions::default() };
         assert_eq!(Collector::bind(options).await.unwrap_err().to_string(), expected);
     };
     let expected = format!(
@@ -348,16 +370,16 @@ async fn an_unavailable_address_is_named_with_alternatives() {
     check(running.address, &expected).await;
     for address in ["0.0.0.0:0", "[::]:0", "[::ffff:10.0.0.1]:0"] {
         let expected = format!(
-            "{address} can be reached from other machines, and there are neither TLS nor tokens \
-             yet: anyone who can reach it can read and write everything. Listen on 127.0.0.1 and \
-             reach it through a tunnel (`ssh -L`), or pass `--insecure-listen` if the network \
-             itself is trusted"
+            "{address} can be reached from other machines, so it needs TLS (--tls-cert and --tls-key; \
+             run: emberline tls self-signed) and a token (run: emberline token new --role agent, with \
+             --data or --tokens as here). Or listen on 127.0.0.1 and reach it through a tunnel (`ssh \
+             -L`), or pass `--insecure-listen` if the network itself is trusted"
         );
         check(address.parse().unwrap(), &expected).await;
     }
     let listen = "0.0.0.0:0".parse().unwrap();
     let options = ServeOptions { listen, insecure_listen: true, ..ServeOptions::default() };
-    assert_ne!(Collector::bind(options).await.unwrap().local_addr().port(), 0);
+    assert_ne!(Collector::bind(options).await.unwrap().local_addr().unwrap().port(), 0);
 }
 
 #[tokio::test]
@@ -380,4 +402,18 @@ async fn retention_is_as_requested_and_limited_to_memory_without_a_disk() {
     assert_eq!(bound(None, retention).await, in_memory);
     let less = Retention { bytes_max: 1 << 20, ..retention };
     assert_eq!(bound(None, less).await, less);
+}
+
+#[tokio::test]
+async fn a_new_data_folder_and_its_log_are_private() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().join("data");
+    let running = serve_with(ServeOptions { data: Some(data.clone()), ..Default::default() }).await;
+    let mode = |path: &std::path::Path| path.metadata().unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&data), 0o700);
+    let logs: Vec<_> = std::fs::read_dir(data.join("wal")).unwrap().map(Result::unwrap).collect();
+    assert!(!logs.is_empty());
+    assert!(logs.iter().all(|log| mode(&log.path()) == 0o600), "{logs:?}");
+    drop(running.stop);
 }

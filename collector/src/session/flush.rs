@@ -1,6 +1,7 @@
 //! Validation of flushes: a flush is checked whole before any of it is used.
 
 use std::sync::RwLock;
+use std::time::Duration;
 
 use profiler_core::wire::{
     Translation, WireError, decode_cycle, decode_task, decode_telemetry, decode_threads, v1,
@@ -12,7 +13,10 @@ use profiler_core::{
 use prost::Message as _;
 
 use crate::late_hours::late_hours;
-use crate::limits::{AHEAD_MAX, BEHIND_MAX, LATE_HOURS_MAX, WAL_RECORD_BYTES_MAX, nanoseconds};
+use crate::limits::{
+    AHEAD_MAX, BEHIND_MAX, CYCLE_LATE_MAX, CYCLE_THREADS_MAX, LATE_HOURS_MAX, WAL_RECORD_BYTES_MAX,
+    nanoseconds,
+};
 use crate::packed::PackedWeights;
 use crate::rows::{CheckedFlush, StoredWindow};
 use crate::store::wal;
@@ -28,8 +32,6 @@ const KNOWN_NODE: &str = "decoding rejects nodes outside of the dictionary";
 pub(crate) enum FlushError {
     #[error(transparent)]
     Wire(#[from] WireError),
-    #[error("a flush's seq is 0; it must be at least 1")]
-    NoSeq,
     #[error("the flush has {count} tasks and sums of tasks; at most {limit} are allowed")]
     TooManyTasks { count: usize, limit: usize },
     #[error(
@@ -45,6 +47,11 @@ pub(crate) enum FlushError {
     )]
     Behind { what: &'static str, behind_s: u64 },
     #[error(
+        "{what} {behind_h} hours before the collector's now, but its --retention-rollups is {kept_h} \
+         hours, so nothing would be kept; import it with a later --time"
+    )]
+    Expired { what: &'static str, behind_h: u64, kept_h: u64 },
+    #[error(
         "the flush has late data from {hours} different hours; at most {LATE_HOURS_MAX} are allowed"
     )]
     TooManyHours { hours: usize },
@@ -52,6 +59,11 @@ pub(crate) enum FlushError {
     TooLarge { bytes: usize },
     #[error("node {node} of the time by thread is not a thread")]
     NoThread { node: u32 },
+    #[error(
+        "the cycle of {length_s} s has {weight_s} thread-seconds; at most {limit_s} are allowed: no \
+         process has that many threads"
+    )]
+    Weight { length_s: u64, weight_s: u64, limit_s: u64 },
     #[error("the cycle's times and the clock's offset give a time that cannot be expressed")]
     Time,
 }
@@ -64,15 +76,14 @@ pub(crate) struct FlushChecker<'a> {
     pub(crate) translation: &'a Translation,
     pub(crate) tree: &'a RwLock<Tree>,
     pub(crate) now: Timestamp,
+    /// How far behind `now` a cycle may start or a task end.
+    pub(crate) behind_max: Duration,
     pub(crate) tasks_max: usize,
 }
 
 impl FlushChecker<'_> {
     /// Translates a flush into the collector's terms.
     pub(crate) fn check(&self, flush: &v1::Flush) -> Result<CheckedFlush, FlushError> {
-        if flush.seq == 0 {
-            return Err(FlushError::NoSeq);
-        }
         let clock = flush.clock.ok_or(WireError::Missing { what: "the flush's clock" })?;
         let account = flush.account.ok_or(WireError::Missing { what: "the flush's account" })?;
         let count = flush.tasks.len() + flush.totals.len();
@@ -99,16 +110,31 @@ impl FlushChecker<'_> {
             if ahead_ns > nanoseconds(AHEAD_MAX).unsigned_abs() {
                 return Err(FlushError::Ahead { what, ahead_ms: ahead_ns / 1_000_000 });
             }
-            if behind_ns > nanoseconds(BEHIND_MAX).unsigned_abs() {
-                return Err(FlushError::Behind { what, behind_s: behind_ns / 1_000_000_000 });
+            if behind_ns > nanoseconds(self.behind_max).unsigned_abs() {
+                let behind_s = behind_ns / 1_000_000_000;
+                if self.worker.is_import() {
+                    let kept_h = self.behind_max.as_secs() / 3_600;
+                    return Err(FlushError::Expired { what, behind_h: behind_s / 3_600, kept_h });
+                }
+                return Err(FlushError::Behind { what, behind_s });
             }
             Ok(())
         };
+        // A long past start is no error: a task or run may be that old. Only ends make files.
+        let check_ahead = |what, point: Timestamp| check(what, point.max(self.now));
         if let Some(stored) = &checked.window {
             check("the cycle starts", stored.range.start())?;
+            // A cycle lasts a while, so it may end later than any may start.
+            check_ahead(
+                "the cycle ends",
+                stored.range.stop().shifted(-nanoseconds(CYCLE_LATE_MAX)),
+            )?;
         }
-        for stop in checked.tasks.iter().filter_map(|task| task.stop) {
-            check("a task ends", stop)?;
+        for task in &checked.tasks {
+            match task.stop {
+                Some(stop) => check("a task ends", stop)?,
+                None => check_ahead("a task starts", task.start)?,
+            }
         }
         for sum in &checked.totals {
             check("summed tasks end", sum.second)?;
@@ -118,6 +144,13 @@ impl FlushChecker<'_> {
         }
         for sample in &checked.telemetry.resources {
             check("resources were measured", sample.at)?;
+        }
+        for expected in &checked.telemetry.expected {
+            check_ahead("tasks are expected", expected.since)?;
+        }
+        for run in &checked.telemetry.runs {
+            check_ahead("a run starts", run.start)?;
+            run.stop.map_or(Ok(()), |stop| check_ahead("a run ends", stop))?;
         }
         match late_hours(checked, self.now).len() {
             hours if hours > LATE_HOURS_MAX => Err(FlushError::TooManyHours { hours }),
@@ -141,6 +174,8 @@ impl FlushChecker<'_> {
         let (raw, samples) = decode_cycle(cycle, nodes)?;
         let threads = decode_threads(cycle, nodes)?;
         let range = shifted_whole(raw, clock.offset_ns).ok_or(FlushError::Time)?;
+        check_weight(raw, &samples)?;
+        check_weight(raw, &threads)?;
         let tree = read(self.tree);
         self.check_threads(&tree, &threads)?;
         let packed = |delta: &Delta| {
@@ -215,6 +250,21 @@ impl FlushChecker<'_> {
         }
         Ok(telemetry)
     }
+}
+
+/// Checks that a process can have spent that weight in a cycle. One message with more would bury the
+/// time of all others.
+fn check_weight(range: TimeRange, weights: &Delta) -> Result<(), FlushError> {
+    let length_ns = range.length_ns();
+    let counted_ns = length_ns.saturating_add(nanoseconds(CYCLE_LATE_MAX).unsigned_abs());
+    let limit_ns = counted_ns.saturating_mul(CYCLE_THREADS_MAX);
+    let weight_ns = weights.total().total_ns();
+    if weight_ns > limit_ns {
+        let [length_s, weight_s, limit_s] =
+            [length_ns, weight_ns, limit_ns].map(|time| time / 1_000_000_000);
+        return Err(FlushError::Weight { length_s, weight_s, limit_s });
+    }
+    Ok(())
 }
 
 /// `range` shifted; `None` if it would be cut at the limits of a timestamp.

@@ -1,6 +1,6 @@
 //! Validation of Hello messages.
 
-use profiler_core::limits::{LABELS_MAX, NAME_BYTES_MAX};
+use profiler_core::limits::{LABELS_MAX, NAME_BYTES_MAX, WORKER_BYTES_MAX};
 use profiler_core::wire::{PROTOCOL, v1};
 use profiler_core::{Epoch, Timestamp, WorkerId};
 
@@ -12,10 +12,14 @@ use crate::rows::AgentInfo;
 pub(crate) enum HelloError {
     #[error("the agent speaks protocol {given}; this collector speaks protocol {PROTOCOL} only")]
     Protocol { given: u32 },
-    #[error("the worker's id is empty; it must have 1 to {NAME_BYTES_MAX} bytes")]
-    NoWorker,
+    #[error("the worker's id has {bytes} bytes; it must have 1 to {WORKER_BYTES_MAX}")]
+    Worker { bytes: usize },
     #[error("{what} has {bytes} bytes; at most {NAME_BYTES_MAX} are allowed")]
     TooLong { what: &'static str, bytes: usize },
+    #[error(
+        "the session key does not belong to the epoch: another agent has it, or the key is wrong"
+    )]
+    Key,
     #[error("the worker has {count} labels; at most {LABELS_MAX} are allowed")]
     TooManyLabels { count: usize },
 }
@@ -25,11 +29,15 @@ pub(crate) fn check_hello(hello: v1::Hello) -> Result<(WorkerId, Epoch, AgentInf
     if hello.protocol != PROTOCOL {
         return Err(HelloError::Protocol { given: hello.protocol });
     }
-    if hello.worker.is_empty() {
-        return Err(HelloError::NoWorker);
+    let bytes = hello.worker.len();
+    if bytes == 0 || bytes > WORKER_BYTES_MAX {
+        return Err(HelloError::Worker { bytes });
+    }
+    let epoch = Epoch(hello.epoch);
+    if !epoch.is_owned_by(&hello.session_key) {
+        return Err(HelloError::Key);
     }
     let texts = [
-        ("the worker's id", &hello.worker),
         ("the host's name", &hello.host),
         ("the agent's version", &hello.agent_version),
         ("the sampler's mode", &hello.sampler_mode),
@@ -55,5 +63,5 @@ pub(crate) fn check_hello(hello: v1::Hello) -> Result<(WorkerId, Epoch, AgentInf
         interval_ns: hello.interval_ns,
         started_at: Timestamp::from_unix_ns(hello.started_at_ns),
     };
-    Ok((WorkerId(hello.worker.into()), Epoch(hello.epoch), agent))
+    Ok((WorkerId(hello.worker.into()), epoch, agent))
 }

@@ -14,12 +14,13 @@ use profiler_core::{Epoch, Ticks, Timestamp, WorkerId};
 use tokio::sync::{OwnedMutexGuard, oneshot};
 
 use crate::agent_control::AgentControl;
-use crate::rows::{AgentInfo, CheckedFlush, SessionRecord};
+use crate::rows::{AgentInfo, CheckedFlush, Disconnect, DisconnectReason, SessionRecord};
+use crate::shares::{Account, Quota, QuotaExceeded, SessionSlot};
 use crate::sync::lock;
 
 pub(crate) use flush::FlushChecker;
 pub(crate) use hello::{HelloError, check_hello};
-pub(crate) use registry::{NoRoom, Registry};
+pub(crate) use registry::{NoRoom, OpenSession, Registry};
 
 /// A session and its immutable key.
 #[derive(Debug)]
@@ -33,6 +34,12 @@ pub(crate) struct SessionCell {
 }
 
 impl SessionCell {
+    /// The end of a stream. Without an agent, nothing can be lost.
+    pub(crate) fn disconnect(&self, at: Timestamp, reason: DisconnectReason) -> Disconnect {
+        let reason = if self.worker.has_agent() { reason } else { DisconnectReason::Clean };
+        Disconnect { at, reason }
+    }
+
     /// The part of the session that a sealing stores.
     pub(crate) fn record(&self) -> SessionRecord {
         let session = lock(&self.state);
@@ -47,6 +54,10 @@ impl SessionCell {
             clock: session.clock,
             first_seen: session.first_seen,
             last_seen: session.last_seen,
+            disconnect: match session.presence {
+                Presence::Gone(disconnect) => Some(disconnect),
+                Presence::Connected | Presence::Away(_) => None,
+            },
         }
     }
 }
@@ -61,14 +72,17 @@ pub(crate) struct Session {
     pub(crate) translation: Translation,
     /// Highest sequence number that was applied or rejected.
     pub(crate) acked_seq: u64,
+    /// The flush that the present stream must add next. Above `acked_seq + 1` if the agent was
+    /// answered by a collector whose data this one no longer has.
+    next_seq: u64,
     /// Applied weight.
     pub(crate) stored_ns: u64,
     pub(crate) account: Option<v1::LossAccount>,
     pub(crate) clock: Option<v1::Clock>,
     pub(crate) ticks: Ticks,
     /// Number of rejected flushes and dictionaries.
-    pub(crate) refused: u64,
-    pub(crate) last_refusal: Option<String>,
+    pub(crate) rejected: u64,
+    pub(crate) last_rejection: Option<String>,
     pub(crate) first_seen: Timestamp,
     pub(crate) last_seen: Timestamp,
     pub(crate) presence: Presence,
@@ -78,9 +92,18 @@ pub(crate) struct Session {
     pub(crate) control: Option<AgentControl>,
     /// The number of streams so far, so that an older stream knows that it is stale.
     generation: u64,
-    /// Dropped to end the stream that holds the other end.
-    stream: Option<oneshot::Sender<()>>,
+    /// Used or dropped to end the stream that holds the other end.
+    stream: Option<oneshot::Sender<Displaced>>,
+    /// The identity of the last stream; `None` if there was none since the collector started.
+    owner: Option<Arc<Account>>,
+    /// Until the session has ended.
+    slot: Option<SessionSlot>,
 }
+
+/// The session made room for one of an identity with fewer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("all sessions are taken, and this one made room for an agent of another identity")]
+pub(crate) struct Displaced;
 
 /// Whether an agent is connected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -88,23 +111,79 @@ pub(crate) enum Presence {
     /// Its stream is open.
     #[default]
     Connected,
-    /// Its stream ended without Goodbye, at this time. It may reconnect and find its tasks running.
-    Away(Timestamp),
+    /// Its stream ended without Goodbye. It may reconnect and find its tasks running.
+    Away(Disconnect),
     /// It sent Goodbye, was away for too long, or the worker lives on under another epoch. Its
     /// running tasks have ended as lost.
-    Gone(Timestamp),
+    Gone(Disconnect),
+}
+
+impl Presence {
+    /// How the last stream ended; `None` while one is open.
+    pub(crate) fn disconnect(self) -> Option<Disconnect> {
+        match self {
+            Presence::Connected => None,
+            Presence::Away(disconnect) | Presence::Gone(disconnect) => Some(disconnect),
+        }
+    }
 }
 
 impl Session {
-    /// Assigns the session to a new stream and ends the previous one. Returns the new stream's
-    /// number, and a receiver that resolves when it is taken over itself.
-    pub(crate) fn take_over(&mut self, now: Timestamp) -> (u64, oneshot::Receiver<()>) {
+    /// Assigns the session to a new stream and ends the previous one. The stream's agent was answered up
+    /// to `answered_seq`. Returns the new stream's number, and a receiver that resolves when it is taken
+    /// over itself.
+    pub(crate) fn take_over(
+        &mut self,
+        answered_seq: u64,
+        now: Timestamp,
+    ) -> (u64, oneshot::Receiver<Displaced>) {
+        self.next_seq = self.acked_seq.max(answered_seq).saturating_add(1);
         let (sender, taken_over) = oneshot::channel();
         self.note_seen(now);
         self.generation += 1;
         self.stream = Some(sender);
         self.presence = Presence::Connected;
         (self.generation, taken_over)
+    }
+
+    /// Makes it the session of an identity. `slot` is `None` if it is already.
+    pub(crate) fn adopt(
+        &mut self,
+        account: &Arc<Account>,
+        slot: Option<SessionSlot>,
+    ) -> Result<(), QuotaExceeded> {
+        match slot {
+            Some(slot) => self.slot = Some(slot),
+            None if self.counts_for(account) => {}
+            // It has ended meanwhile, or another identity took it over.
+            None => self.slot = Some(account.open_session()?),
+        }
+        self.owner = Some(account.clone());
+        Ok(())
+    }
+
+    /// Whether it is one of the sessions that this identity has.
+    pub(crate) fn counts_for(&self, account: &Account) -> bool {
+        self.slot.as_ref().is_some_and(|slot| slot.is_of(account))
+    }
+
+    /// The identity of its last stream.
+    pub(crate) fn owner(&self) -> Option<&Arc<Account>> {
+        self.owner.as_ref()
+    }
+
+    /// Its agent will not continue it. Whether its stream is open does not matter.
+    pub(crate) fn end(&mut self, disconnect: Disconnect) {
+        self.presence = Presence::Gone(disconnect);
+        self.slot = None;
+    }
+
+    /// Ends its stream, if one is open.
+    pub(crate) fn displace(&mut self) {
+        // The stream may have ended meanwhile.
+        let _ = self.stream.take().map(|stream| stream.send(Displaced));
+        self.control = None;
+        self.owner.iter().for_each(|owner| owner.note_refusal(Quota::Sessions));
     }
 
     /// Records a sign of life.
@@ -131,18 +210,34 @@ impl Session {
         self.clock = record.clock;
         self.first_seen = record.first_seen;
         self.last_seen = record.last_seen;
+        self.presence = record.disconnect.map_or(Presence::Connected, Presence::Gone);
         record.agent
+    }
+
+    /// The flush that must come next.
+    pub(crate) fn next_seq(&self) -> u64 {
+        self.next_seq
+    }
+
+    /// Records that the next flush is refused. It counts as acknowledged if all before it are: a retry
+    /// would be invalid again.
+    pub(crate) fn skip_next_flush(&mut self) {
+        if self.acked_seq.checked_add(1) == Some(self.next_seq) {
+            self.acked_seq = self.next_seq;
+        }
+        self.next_seq = self.next_seq.saturating_add(1);
     }
 
     /// Counts a refusal and keeps its reason, for people.
     pub(crate) fn note_refusal(&mut self, reason: &str) {
-        self.refused += 1;
-        self.last_refusal = Some(reason.to_owned());
+        self.rejected += 1;
+        self.last_rejection = Some(reason.to_owned());
     }
 
     /// Records a flush that is being applied.
     pub(crate) fn note_applied(&mut self, checked: &CheckedFlush) {
         self.acked_seq = checked.seq;
+        self.next_seq = checked.seq.saturating_add(1);
         self.account = Some(checked.account);
         self.clock = Some(checked.clock);
         if let Some(stored) = &checked.window {

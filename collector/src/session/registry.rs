@@ -3,13 +3,25 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use profiler_core::{Epoch, WorkerId};
+use profiler_core::hash::KeyedMap;
+use profiler_core::{Epoch, Timestamp, WorkerId};
 
 use super::{Presence, Session, SessionCell};
-use crate::rows::AgentInfo;
+use crate::limits::SESSIONS_SHARE_DIVISOR;
+use crate::rows::{AgentInfo, Disconnect};
+use crate::serve::Identity;
+use crate::shares::Account;
 use crate::sync::lock;
 
-/// The limit on sessions is reached, and no session is gone.
+/// The session of a new stream.
+#[derive(Debug)]
+pub(crate) struct OpenSession {
+    pub(crate) cell: Arc<SessionCell>,
+    /// Sessions that made room for it, which may have streams.
+    pub(crate) evicted: Vec<Arc<SessionCell>>,
+}
+
+/// The limit on sessions is reached, and none makes room.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{sessions_max} agents are connected, which is this collector's limit")]
 #[non_exhaustive]
@@ -49,22 +61,29 @@ impl Registry {
         Some(removed)
     }
 
-    /// The session of a life of a worker. A new session evicts the one that is gone longest, if
-    /// there is no room.
+    /// The session of a life of a worker, if there is one.
+    pub(crate) fn get(&self, worker: &WorkerId, epoch: Epoch) -> Option<&Arc<SessionCell>> {
+        self.sessions.get(&(worker.clone(), epoch))
+    }
+
+    /// Opens the session of a life of a worker. Its stream belongs to `account`. If there is no room, a new session
+    /// evicts another one; see [`Registry::victim`].
     pub(crate) fn open(
         &mut self,
         worker: &WorkerId,
         epoch: Epoch,
-    ) -> Result<Arc<SessionCell>, NoRoom> {
+        account: &Account,
+    ) -> Result<OpenSession, NoRoom> {
         let key = (worker.clone(), epoch);
         if let Some(session) = self.sessions.get(&key) {
-            return Ok(session.clone());
+            return Ok(OpenSession { cell: session.clone(), evicted: Vec::new() });
         }
+        let mut evicted = Vec::new();
         while self.sessions.len() >= self.sessions_max {
-            let oldest = self.gone_longest().ok_or(NoRoom { sessions_max: self.sessions_max })?;
-            self.remove(&oldest);
+            let victim = self.victim(account).ok_or(NoRoom { sessions_max: self.sessions_max })?;
+            evicted.extend(self.remove(&victim));
         }
-        Ok(self.insert(key))
+        Ok(OpenSession { cell: self.insert(key), evicted })
     }
 
     /// Like [`Registry::open`], for a session restored from disk. Never fails: if there is no room,
@@ -118,14 +137,94 @@ impl Registry {
         workers
     }
 
-    fn gone_longest(&self) -> Option<(WorkerId, Epoch)> {
-        let gone = self.sessions.iter().filter_map(|(key, session)| {
-            match lock(&session.state).presence {
-                Presence::Gone(since) => Some((since, key)),
-                // It may still reconnect; a grace period is short.
-                Presence::Away(_) | Presence::Connected => None,
+    /// The session that makes room for a new one of `account`: of the identity with the most sessions
+    /// among those with one that is gone, the one that is gone longest. If none is gone and the account
+    /// has less than its share, the session of the identity with the most that was silent longest.
+    fn victim(&self, account: &Account) -> Option<(WorkerId, Epoch)> {
+        let mut by_owner: KeyedMap<Option<Identity>, Candidates<'_>> = KeyedMap::default();
+        for (key, cell) in &self.sessions {
+            let session = lock(&cell.state);
+            let owner = session.owner().map(|owner| owner.identity.clone());
+            let candidates = by_owner.entry(owner).or_default();
+            candidates.sessions += 1;
+            if let Presence::Gone(Disconnect { at, .. }) = session.presence {
+                let first = candidates.gone.get_or_insert((at, key));
+                *first = (*first).min((at, key));
             }
-        });
-        gone.min().map(|(_, key)| key.clone())
+            let idlest = candidates.idlest.get_or_insert((session.last_seen, key));
+            *idlest = (*idlest).min((session.last_seen, key));
+        }
+        let own = by_owner.get(&Some(account.identity.clone()));
+        let own = own.map_or(0, |candidates| candidates.sessions);
+        let with_gone = by_owner.values().filter(|candidates| candidates.gone.is_some());
+        if let Some(most) = with_gone.max_by_key(|candidates| candidates.sessions) {
+            return most.gone.map(|(_, key)| key.clone());
+        }
+        let most = by_owner.values().max_by_key(|candidates| candidates.sessions)?;
+        let has_share = own >= self.sessions_max.div_ceil(SESSIONS_SHARE_DIVISOR);
+        let is_fairer = own + 1 < most.sessions;
+        let idlest = most.idlest.filter(|_| !has_share && is_fairer);
+        idlest.map(|(_, key)| key.clone())
+    }
+}
+
+/// The sessions of one identity.
+#[derive(Default)]
+struct Candidates<'a> {
+    sessions: usize,
+    gone: Option<(Timestamp, &'a (WorkerId, Epoch))>,
+    idlest: Option<(Timestamp, &'a (WorkerId, Epoch))>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rows::DisconnectReason;
+
+    fn open(registry: &mut Registry, worker: usize, account: &Arc<Account>) -> Option<Vec<String>> {
+        let worker = WorkerId(format!("w-{worker:03}").into());
+        let opened = registry.open(&worker, Epoch(1), account).ok()?;
+        let slot = account.open_session().unwrap();
+        let mut session = lock(&opened.cell.state);
+        session.adopt(account, Some(slot)).unwrap();
+        session.last_seen = Timestamp::from_unix_ns(registry.sessions.len() as i64);
+        drop(session);
+        Some(opened.evicted.iter().map(|cell| cell.worker.to_string()).collect())
+    }
+
+    #[test]
+    fn an_identity_with_few_sessions_finds_room_although_one_has_all() {
+        let mut registry = Registry::new(64, 0);
+        let [greedy, fleet, third] = [1, 2, 3].map(Account::of_test);
+        for worker in 0..64 {
+            assert_eq!(open(&mut registry, worker, &greedy), Some(vec![]));
+        }
+        assert_eq!(open(&mut registry, 64, &greedy), None, "it has most");
+        // An eighth is the share of everyone; the silent ones go first.
+        for worker in 0..8 {
+            let evicted = open(&mut registry, 100 + worker, &fleet);
+            assert_eq!(evicted, Some(vec![format!("w-{worker:03}")]));
+        }
+        assert_eq!(open(&mut registry, 200, &fleet), None, "it has its share");
+        assert_eq!(open(&mut registry, 300, &third), Some(vec!["w-008".to_owned()]));
+        assert_eq!(open(&mut registry, 400, &greedy), None);
+    }
+
+    #[test]
+    fn sessions_that_are_gone_make_room_first_those_of_the_largest() {
+        let mut registry = Registry::new(4, 0);
+        let [large, small] = [1, 2].map(Account::of_test);
+        (0..3).for_each(|worker| drop(open(&mut registry, worker, &large).unwrap()));
+        drop(open(&mut registry, 10, &small).unwrap());
+        for (worker, since) in [(1, 20), (2, 10), (10, 5)] {
+            let worker = WorkerId(format!("w-{worker:03}").into());
+            let cell = registry.get(&worker, Epoch(1)).unwrap();
+            let at = Timestamp::from_unix_ns(since);
+            lock(&cell.state).end(Disconnect { at, reason: DisconnectReason::Clean });
+        }
+        assert_eq!(open(&mut registry, 3, &large), Some(vec!["w-002".to_owned()]));
+        assert_eq!(open(&mut registry, 4, &large), Some(vec!["w-001".to_owned()]));
+        assert_eq!(open(&mut registry, 5, &large), Some(vec!["w-010".to_owned()]));
+        assert_eq!(open(&mut registry, 6, &large), None);
     }
 }

@@ -8,8 +8,8 @@ use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use profiler_core::hash::KeyedMap;
 use profiler_core::{Epoch, Outcome, TaskId, Timestamp, WorkerId};
-use rustc_hash::FxHashMap;
 
 use super::error::StoreError;
 use super::lists::{FrameRow, NodeRow, SealedTask, WorkerRow};
@@ -180,8 +180,8 @@ impl Tables {
 
     /// The tasks that the collector ended as lost, each with the version of its last row. Only these
     /// can have several rows, because the end that a worker reports is final.
-    fn replaced_tasks(&self, inputs: &[FileEntry]) -> Result<FxHashMap<TaskKey, u64>, StoreError> {
-        let mut versions: FxHashMap<TaskKey, u64> = FxHashMap::default();
+    fn replaced_tasks(&self, inputs: &[FileEntry]) -> Result<KeyedMap<TaskKey, u64>, StoreError> {
+        let mut versions: KeyedMap<TaskKey, u64> = KeyedMap::default();
         self.each_task(inputs, |task| {
             if task.row.record.outcome == Outcome::Lost {
                 versions.insert(task_key(task), task.version);
@@ -324,7 +324,8 @@ fn is_over(file: &FileEntry, now: Timestamp) -> bool {
     /// A minute is merged with the nine next to it.
     const ROLLUPS_END_EVERY: u32 = Tier::TenMinutes.seconds();
     let end = match file.table {
-        TableName::Sums(_, tier) if tier > Tier::Second => end_of(file)
+        TableName::Sums(_, tier) if tier > Tier::Second => file
+            .end()
             .map(|end| end.0.div_ceil(ROLLUPS_END_EVERY).saturating_mul(ROLLUPS_END_EVERY)),
         _ => partition(file).and_then(|partition| ends(file.table, partition)),
     };
@@ -373,15 +374,6 @@ fn ends(table: TableName, partition: u32) -> Option<u32> {
         _ => return None,
     };
     Some(partition.saturating_add(1).saturating_mul(seconds))
-}
-
-/// The second after the last one of a file's data; `None` for tables without time.
-pub(super) fn end_of(file: &FileEntry) -> Option<Second> {
-    match file.table {
-        TableName::Sums(_, tier) => Some(Second(file.to.0.saturating_mul(tier.seconds()))),
-        table if table.is_by_day() => Some(Second(file.to.0)),
-        _ => None,
-    }
 }
 
 #[cfg(test)]

@@ -51,9 +51,6 @@ pub enum StoreError {
     /// The log cannot be used.
     #[error(transparent)]
     Log(#[from] super::wal::WalError),
-    /// There are more workers than fit in a row's key.
-    #[error("the store has {limit} workers, which is its maximum")]
-    TooManyWorkers { limit: u32 },
 }
 
 impl StoreError {

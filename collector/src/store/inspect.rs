@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::compact::end_of;
 use super::error::StoreError;
 use super::lists::{FrameRow, NodeRow, SealedTask, WorkerRow};
 use super::load::read_list;
@@ -223,7 +222,7 @@ fn table_info(manifest: &Manifest, table: TableName) -> Option<TableInfo> {
     };
     let span_s = seconds.and_then(|seconds| {
         let from = files().map(|file| file.from.0.saturating_mul(seconds)).min()?;
-        Some((from, files().filter_map(end_of).max()?.0.saturating_sub(1)))
+        Some((from, files().filter_map(FileEntry::end).max()?.0.saturating_sub(1)))
     });
     let info = TableInfo {
         table: table.name(),

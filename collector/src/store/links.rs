@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rustc_hash::FxHashMap;
+use profiler_core::hash::KeyedMap;
 
 use super::telemetry_lists::LinkRow;
 use crate::limits::LINKS_MAX;
@@ -14,7 +14,7 @@ const OVERFLOW: &str = "[overflow]";
 #[derive(Debug, Default)]
 pub(crate) struct Links {
     rows: Vec<(Arc<str>, Arc<str>)>,
-    numbers: FxHashMap<(Arc<str>, Arc<str>), u32>,
+    numbers: KeyedMap<(Arc<str>, Arc<str>), u32>,
 }
 
 impl Links {

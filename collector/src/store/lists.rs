@@ -13,7 +13,7 @@ use profiler_core::{
 use super::segment::list_table;
 use super::task_json::{self, labels_json, phases_json};
 use super::tier::Second;
-use crate::rows::{AgentInfo, SessionRecord, TaskRow};
+use crate::rows::{AgentInfo, Disconnect, DisconnectReason, SessionRecord, TaskRow};
 
 /// A row of `frames`.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -47,11 +47,12 @@ pub(crate) struct SealedTask {
 }
 
 /// Kinds of frames and their names in files.
-const FRAME_KINDS: [(FrameKind, &str); 9] = [
+const FRAME_KINDS: [(FrameKind, &str); 10] = [
     (FrameKind::Task, "task"),
     (FrameKind::NoTask, "no_task"),
     (FrameKind::Agent, "agent"),
     (FrameKind::Truncated, "truncated"),
+    (FrameKind::NoStack, "no_stack"),
     (FrameKind::Overflow, "overflow"),
     (FrameKind::Function, "function"),
     (FrameKind::Unresolved, "unresolved"),
@@ -72,6 +73,11 @@ fn kind_of(name: &str) -> Result<FrameKind, String> {
 pub(super) fn outcome_of(name: &str) -> Result<Outcome, String> {
     let found = Outcome::ALL.into_iter().find(|known| known.name() == name);
     found.ok_or_else(|| format!("{name:?} is no outcome"))
+}
+
+fn disconnect_reason_of(name: &str) -> Result<DisconnectReason, String> {
+    let found = DisconnectReason::ALL.into_iter().find(|known| known.name() == name);
+    found.ok_or_else(|| format!("{name:?} is no reason of a disconnect"))
 }
 
 fn labels_of(json: &str) -> Result<BTreeMap<String, String>, String> {
@@ -205,7 +211,7 @@ list_table! {
         ticks_expected: Number64 = session.ticks.expected,
         ticks_throttled: Number64 = session.ticks.throttled,
         accepted_ns: OptionalNumber64 = session.account.map(|account| account.accepted_ns),
-        lost_refused_ns: Number64 = account_of(session).lost_refused_ns,
+        lost_refused_ns: Number64 = account_of(session).lost_rejected_ns,
         lost_by_collector_ns: Number64 = account_of(session).lost_by_collector_ns,
         lost_queue_ns: Number64 = account_of(session).lost_queue_ns,
         lost_tasks: Number64 = account_of(session).lost_tasks,
@@ -215,6 +221,9 @@ list_table! {
         clock_error_ns: Number64 = session.clock.map_or(0, |clock| clock.error_ns),
         first_seen: Time = session.first_seen,
         last_seen: Time = session.last_seen,
+        disconnect: Text =
+            session.disconnect.map_or("", |disconnect| disconnect.reason.name()).into(),
+        disconnected_at: OptionalTime = session.disconnect.map(|disconnect| disconnect.at),
     } => {
         let agent = AgentInfo {
             labels: labels_of(&labels)?,
@@ -227,7 +236,7 @@ list_table! {
         };
         let account = accepted_ns.map(|accepted_ns| v1::LossAccount {
             accepted_ns,
-            lost_refused_ns,
+            lost_rejected_ns: lost_refused_ns,
             lost_by_collector_ns,
             lost_tasks,
             lost_queue_ns,
@@ -247,6 +256,10 @@ list_table! {
             clock,
             first_seen,
             last_seen,
+            disconnect: match disconnected_at {
+                Some(at) => Some(Disconnect { at, reason: disconnect_reason_of(&disconnect)? }),
+                None => None,
+            },
         }
     }
     span time_span(session.first_seen, session.last_seen)

@@ -11,6 +11,7 @@ use super::objects::Objects;
 use super::segment::{ListRow, ListSegment};
 use super::table::TableName;
 use super::tables::Tables;
+use crate::clock::Clock;
 use crate::rows::{ExpectedRow, LostTask, RunRow, SessionRecord, TaskRow};
 use crate::sync::{lock, write};
 
@@ -40,7 +41,15 @@ impl Tables {
     /// # Errors
     /// With [`StoreError::Format`] and [`StoreError::ManifestsLost`] nothing was changed.
     pub(crate) fn open(objects: Objects) -> Result<(Tables, StoredState), StoreError> {
-        let (tables, mut loaded) = Tables::open_read_only(objects)?;
+        Tables::open_by(Clock::default(), objects)
+    }
+
+    /// Like [`Tables::open`]; new versions are stamped by `clock`.
+    pub(crate) fn open_by(
+        clock: Clock,
+        objects: Objects,
+    ) -> Result<(Tables, StoredState), StoreError> {
+        let (tables, mut loaded) = Tables::read(clock, objects)?;
         // No other process writes to the store, and this one has not started to.
         let unfinished = tables.objects.delete_unfinished()?;
         if unfinished > 0 {
@@ -49,6 +58,9 @@ impl Tables {
         if loaded.manifest.version == 0 {
             // Before any table, so that tables without a version mean that the versions were lost.
             tables.publish(|_| true, &mut |_| {})?;
+        } else {
+            // A process that was killed may have written the version without syncing it.
+            tables.objects.sync(&[Manifest::path_of(loaded.manifest.version)])?;
         }
         tables.quarantine_versions();
         tables.quarantine_damaged(&mut |_| {})?;
@@ -59,8 +71,19 @@ impl Tables {
         Ok((tables, loaded))
     }
 
+    /// Publishes the newest version again, as the next one: it may be readable and not durable. If the
+    /// sync of a file fails, the system drops what it could not write, and reports the next sync as a
+    /// success. Only a new file shows whether it reaches the disk.
+    pub(crate) fn republish(&self) -> Result<(), StoreError> {
+        self.publish(|_| true, &mut |_| {}).map(|_| ())
+    }
+
     /// Opens the store without changing anything.
     pub(crate) fn open_read_only(objects: Objects) -> Result<(Tables, StoredState), StoreError> {
+        Tables::read(Clock::default(), objects)
+    }
+
+    fn read(clock: Clock, objects: Objects) -> Result<(Tables, StoredState), StoreError> {
         let versions = Versions::load(&objects)?;
         let damaged = versions.damaged_newest();
         let mut reports: Vec<String> = damaged
@@ -71,7 +94,7 @@ impl Tables {
         let files = objects.list("tables")?;
         let ids = files.iter().filter_map(|file| id_of(&file.path));
         let first_id = ids.max().map_or(1, |id| id + 1);
-        let tables = Tables::new(objects, versions, first_id);
+        let tables = Tables::new(objects, clock, versions, first_id);
         let loaded = tables.load(&mut reports)?;
         Ok((tables, StoredState { reports, ..loaded }))
     }
@@ -110,7 +133,7 @@ impl Tables {
         let lost_tasks = self.rows(TableName::LostTasks, reports)?;
         let runs = self.rows(TableName::Runs, reports)?;
         let expected = self.rows(TableName::Expected, reports)?;
-        self.remember(&frames, &nodes, &workers)?;
+        self.remember(&frames, &nodes, &workers);
         let links = ids_of(&manifest, TableName::Links).saturating_sub(1);
         write(&self.links).restore(self.rows(TableName::Links, reports)?, links);
         lock(&self.sealed).links = links;
@@ -146,18 +169,12 @@ impl Tables {
     }
 
     /// Records which ids are in tables, so that the next sealing continues from there.
-    fn remember(
-        &self,
-        frames: &[Frame],
-        nodes: &[(NodeId, FrameId)],
-        ids: &[WorkerId],
-    ) -> Result<(), StoreError> {
+    fn remember(&self, frames: &[Frame], nodes: &[(NodeId, FrameId)], ids: &[WorkerId]) {
         let mut sealed = lock(&self.sealed);
         sealed.frames = u32::try_from(frames.len()).expect("ids have 32 bits");
         sealed.nodes = u32::try_from(nodes.len() + 1).expect("ids have 32 bits");
         sealed.workers = ids.len();
-        let mut workers = write(&self.workers);
-        ids.iter().try_for_each(|worker| workers.assign(worker).map(|_| ()))
+        write(&self.workers).restore(ids);
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
 use profiler_core::Timestamp;
-use rustc_hash::FxHashSet;
+use profiler_core::hash::KeyedSet;
 
 use super::compact::{Due, choose};
 use super::error::StoreError;
@@ -12,7 +12,7 @@ use super::load::id_of;
 use super::manifest::{FileEntry, Manifest};
 use super::retention::{DataAge, DroppedFiles, Retention};
 use super::tables::{OnPublish, Tables};
-use crate::limits::{AGE_GAP_MAX, DAMAGED_LISTS_KEPT, GARBAGE_KEPT, nanoseconds};
+use crate::limits::{AGE_GAP_MAX, AHEAD_MAX, DAMAGED_LISTS_KEPT, GARBAGE_KEPT, nanoseconds};
 use crate::sync::lock;
 
 /// Most merges of one call, so that other work waits for a bounded time.
@@ -184,9 +184,10 @@ impl Tables {
         self.publish(
             |manifest| {
                 let age = DataAge::of(manifest, now, self.opened.elapsed());
-                expired = retention.expired(manifest, &age);
+                let horizon = self.horizon(now);
+                expired = retention.expired(manifest, &age, horizon);
                 dropped = DroppedFiles::of(expired.iter().filter_map(|id| manifest.file(*id)));
-                manifest.expire(&expired);
+                manifest.expire(&expired, horizon);
                 !expired.is_empty()
             },
             on_publish,
@@ -196,6 +197,14 @@ impl Tables {
         }
         self.close_files(expired.iter().copied());
         Ok(expired.len())
+    }
+
+    /// The latest time that a correct clock can have stamped. Counted from the latest `now` of this
+    /// process or its predecessor, so that a clock that was set back does not age the newest data.
+    fn horizon(&self, now: Timestamp) -> Timestamp {
+        let before_ns = self.latest_now_ns.fetch_max(now.unix_ns(), Ordering::Relaxed);
+        let latest = Timestamp::from_unix_ns(before_ns).max(now);
+        latest.shifted(nanoseconds(AHEAD_MAX))
     }
 
     /// Deletes versions that were replaced long enough ago, and files that no version lists.
@@ -214,7 +223,7 @@ impl Tables {
             failures.note(result);
         }
         let in_use = versions.in_use(old);
-        let named: FxHashSet<u64> =
+        let named: KeyedSet<u64> =
             in_use.flat_map(|manifest| manifest.files.iter().map(|file| file.id)).collect();
         let of_damaged = versions.ids_of_damaged();
         let is_kept =

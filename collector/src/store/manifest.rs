@@ -12,7 +12,6 @@ use profiler_core::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::compact::end_of;
 use super::error::StoreError;
 use super::objects::Objects;
 use super::table::TableName;
@@ -93,6 +92,24 @@ impl FileEntry {
     pub(crate) fn path(&self) -> String {
         path(self.table, self.id)
     }
+
+    /// The first second of its data; `None` for tables without time.
+    pub(crate) fn start(&self) -> Option<Second> {
+        match self.table {
+            TableName::Sums(_, tier) => Some(Second(self.from.0.saturating_mul(tier.seconds()))),
+            table if table.is_by_day() => Some(Second(self.from.0)),
+            _ => None,
+        }
+    }
+
+    /// The second after the last one of its data; `None` for tables without time.
+    pub(crate) fn end(&self) -> Option<Second> {
+        match self.table {
+            TableName::Sums(_, tier) => Some(Second(self.to.0.saturating_mul(tier.seconds()))),
+            table if table.is_by_day() => Some(Second(self.to.0)),
+            _ => None,
+        }
+    }
 }
 
 /// The path of a table's file.
@@ -126,10 +143,12 @@ impl Manifest {
     }
 
     /// Removes files that are too old, and records from when on each table is complete: late data may
-    /// add files for an expired time.
-    pub(crate) fn expire(&mut self, ids: &[u64]) {
+    /// add files for an expired time. A file whose data begins after `horizon` leaves no such record,
+    /// because it would make all of the present incomplete.
+    pub(crate) fn expire(&mut self, ids: &[u64], horizon: Timestamp) {
         for file in self.files.extract_if(.., |file| ids.contains(&file.id)) {
-            if let Some(end) = end_of(&file) {
+            let is_past_horizon = file.start().is_some_and(|start| start.start() > horizon);
+            if let Some(end) = file.end().filter(|_| !is_past_horizon) {
                 let cut = self.cut.entry(file.table).or_default();
                 *cut = end.0.max(*cut);
             }
@@ -204,6 +223,29 @@ impl Manifest {
             return Err(damaged("its files are not in rising order".to_owned()));
         }
         Ok(manifest)
+    }
+
+    /// Deletes the first version if it is the only one and there is no table, so that the store counts
+    /// as new. A crash may have left it unfinished; or its sync failed, so that it can be read now, and
+    /// not after a crash.
+    ///
+    /// Call it only if the log is new too: its first file is created after the first version is
+    /// durable, so nothing was acknowledged. With any trace of data, the store stays unreadable.
+    pub(crate) fn delete_lone_first(objects: &Objects) -> Result<(), StoreError> {
+        let first = Manifest::path_of(1);
+        let versions = objects.list(DIRECTORY)?;
+        if versions.len() != 1 || versions[0].path != first || !objects.list("tables")?.is_empty() {
+            return Ok(());
+        }
+        let Some(text) = objects.get_if_exists(&first)? else { return Ok(()) };
+        match Manifest::decode(&first, &text) {
+            Ok(_) => objects.delete(&first),
+            Err(StoreError::Damaged { reason, .. }) => {
+                tracing::warn!(reason, "a crash left {first} unfinished at the first start");
+                objects.delete(&first)
+            }
+            Err(_) => Ok(()),
+        }
     }
 
     /// Writes this version, which must not exist yet.

@@ -35,6 +35,8 @@ pub(crate) use load::StoredState;
 pub(crate) use lock::DirectoryLock;
 pub(crate) use manifest::{FileEntry, LostLog, Manifest};
 pub(crate) use newest_tasks::NewestTaskScan;
+#[cfg(any(test, feature = "simulation"))]
+pub(crate) use objects::Durability;
 pub(crate) use objects::Objects;
 pub(crate) use plan::{Coverage, Piece, Plan};
 pub use retention::Retention;
@@ -42,7 +44,11 @@ pub use retention::Retention;
 pub(crate) use row::Row;
 pub(crate) use row::WorkerNumber;
 pub(crate) use seal::{SealBatch, TreeSize, UnsealedTree};
-pub(crate) use segment::{Batch, ListRow, Scan};
+#[cfg(emberline_fuzzing)]
+pub(crate) use segment::is_decoding;
+pub(crate) use segment::{
+    Batch, ColumnKind, ListColumn, ListKind, ListRow, Scan, Values, encode_columns, kinds,
+};
 pub(crate) use table::{Column, Measure, SumTable, TableName};
 pub(crate) use tables::{Tables, TaskScan};
 #[cfg(test)]

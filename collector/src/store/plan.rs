@@ -247,6 +247,7 @@ fn period_end(tier: Tier, second: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use profiler_core::Timestamp;
     use proptest::prelude::*;
 
     use super::*;
@@ -425,7 +426,7 @@ mod tests {
         let data = Coverage::of(&manifest).data();
         assert_eq!(data, Some(Second(3_500)..Second(3_700)));
         check(&manifest, "3510..3605: 1sx3510..3540 1mx59..60 1sx3600..3605");
-        manifest.expire(&[1]);
+        manifest.expire(&[1], Timestamp::MAX);
         check(&manifest, "3480..3605: 1mx58..60 1sx3600..3605");
         // Late data do not bring back the rest of an expired time.
         manifest.files.push(file(7, Tier::Second, 3_520, 3_521));
@@ -436,7 +437,7 @@ mod tests {
         // A damaged file does not hide where the data begin.
         manifest.lose(file(3, Tier::Minute, 58, 62), "damaged".to_owned());
         assert_eq!(data(&manifest), Some(Second(3_480)..Second(3_700)));
-        manifest.expire(&[2, 4, 7]);
+        manifest.expire(&[2, 4, 7], Timestamp::MAX);
         assert_eq!(data(&manifest), Some(Second(0)..Second(7_200)));
         assert_eq!(Coverage::of(&Manifest::default()).data(), None);
     }

@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use profiler_core::Timestamp;
 
-use super::compact::end_of;
 use super::manifest::{FileEntry, Manifest};
 use super::table::TableName;
 use super::tier::Tier;
@@ -43,12 +42,21 @@ impl Default for Retention {
 }
 
 impl Retention {
-    /// The ids of the files to drop.
-    pub(crate) fn expired(&self, manifest: &Manifest, age: &DataAge) -> Vec<u64> {
+    /// The ids of the files to drop. Past the size limit, files whose data begins after `horizon` go
+    /// first: only a wrong clock makes them, and they would outlive all others.
+    pub(crate) fn expired(
+        &self,
+        manifest: &Manifest,
+        age: &DataAge,
+        horizon: Timestamp,
+    ) -> Vec<u64> {
         // Tables without time are always kept: they have the names of ids.
         let mut timed: Vec<_> =
-            manifest.files.iter().filter_map(|file| Some((file, end_of(file)?))).collect();
-        timed.sort_by_key(|(file, end)| (drop_order(file), *end, file.id));
+            manifest.files.iter().filter_map(|file| Some((file, file.end()?))).collect();
+        timed.sort_by_key(|(file, end)| {
+            let is_past_horizon = file.start().is_some_and(|start| start.start() > horizon);
+            (!is_past_horizon, drop_order(file), *end, file.id)
+        });
         let mut bytes: u64 = manifest.files.iter().map(|file| file.bytes).sum();
         let mut expired = Vec::new();
         for (file, end) in timed {
@@ -147,11 +155,8 @@ impl DroppedFiles {
         for file in files {
             *dropped.files.entry(file.table).or_default() += 1;
             dropped.bytes += file.bytes;
-            let start = match file.table {
-                TableName::Sums(_, tier) => file.from.0.saturating_mul(tier.seconds()),
-                _ => file.from.0,
-            };
-            let end = end_of(file).map_or(start, |end| end.0);
+            let start = file.start().map_or(file.from.0, |start| start.0);
+            let end = file.end().map_or(start, |end| end.0);
             dropped.from_s = start.min(dropped.from_s);
             dropped.to_s = end.max(dropped.to_s);
         }
@@ -187,7 +192,7 @@ fn drop_order(file: &FileEntry) -> Tier {
 mod tests {
     use super::*;
     use crate::store::table::SumTable;
-    use crate::store::tier::Period;
+    use crate::store::tier::{Period, Second};
 
     const HOUR: u32 = 3_600;
 
@@ -220,7 +225,7 @@ mod tests {
             let now = Timestamp::from_unix_ns(i64::from(hours * HOUR) * 1_000_000_000);
             let past = DataAge::of(&manifest, now, Duration::ZERO);
             assert_eq!(
-                retention.expired(&manifest, &past),
+                retention.expired(&manifest, &past, Timestamp::MAX),
                 expected,
                 "{hours} h, {bytes_max} bytes"
             );
@@ -236,6 +241,49 @@ mod tests {
         check(0, 400, &[1, 5]);
         check(0, 250, &[1, 5, 2, 3]);
         check(0, 0, &[1, 5, 2, 3, 4]);
+    }
+
+    #[test]
+    fn past_the_size_limit_files_of_the_far_future_are_dropped_first() {
+        let sum_table = |tier| TableName::Sums(SumTable::Samples, tier);
+        let file = |id, table, from, to| FileEntry {
+            table,
+            id,
+            bytes: 100,
+            rows: 1,
+            crc32: 0,
+            from: Period(from),
+            to: Period(to),
+            level: 0,
+        };
+        let files = vec![
+            file(1, sum_table(Tier::Second), HOUR, 2 * HOUR),
+            file(2, TableName::Tasks, HOUR, 2 * HOUR),
+            // The day that contains the present ends in the future.
+            file(3, sum_table(Tier::Day), 0, 1),
+            file(4, sum_table(Tier::Second), 90 * HOUR, 91 * HOUR),
+            file(5, sum_table(Tier::Day), 40, 41),
+            file(6, TableName::Tasks, 80 * HOUR, 90 * HOUR),
+        ];
+        let mut manifest = Manifest { files, ..Manifest::default() };
+        let now = Second(2 * HOUR).start();
+        let age = DataAge::of(&manifest, now, Duration::ZERO);
+        let expired = |bytes_max: u64, horizon: u32| {
+            let retention = Retention { bytes_max, ..Retention::default() };
+            retention.expired(&manifest, &age, Second(horizon).start())
+        };
+        assert_eq!(expired(600, 3 * HOUR), Vec::<u64>::new());
+        assert_eq!(expired(300, 3 * HOUR), [6, 4, 5]);
+        assert_eq!(expired(100, 3 * HOUR), [6, 4, 5, 1, 2]);
+        // With a clock that was far ahead before, nothing is known to be of the future.
+        assert_eq!(expired(300, 1_000 * HOUR), [1, 2, 6]);
+
+        // The data of the present is still complete.
+        manifest.expire(&[6, 4, 5], Second(3 * HOUR).start());
+        assert_eq!(manifest.complete_from(), [Second(0); Tier::ALL.len()]);
+        assert!(manifest.cut.is_empty());
+        manifest.expire(&[1], Second(3 * HOUR).start());
+        assert_eq!(manifest.complete_from()[0], Second(2 * HOUR));
     }
 
     const DAY: i64 = 86_400;

@@ -7,8 +7,8 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use profiler_core::hash::KeyedMap;
 use profiler_core::{Epoch, NodeId, TaskId, TaskTotals, WorkerId};
-use rustc_hash::FxHashMap;
 
 use super::error::StoreError;
 use super::lists::{FrameRow, NodeRow, SealedTask};
@@ -274,7 +274,7 @@ pub(super) fn compare_tasks(a: &SealedTask, b: &SealedTask) -> Ordering {
 
 /// The last row of each task.
 fn latest(tasks: &[Arc<TaskRow>]) -> Vec<Arc<TaskRow>> {
-    let mut rows: FxHashMap<(&WorkerId, Epoch, TaskId), &Arc<TaskRow>> = FxHashMap::default();
+    let mut rows: KeyedMap<(&WorkerId, Epoch, TaskId), &Arc<TaskRow>> = KeyedMap::default();
     for task in tasks {
         rows.insert((&task.worker, task.epoch, task.record.id), task);
     }

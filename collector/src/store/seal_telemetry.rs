@@ -40,7 +40,7 @@ impl Tables {
         let mut links = write(&self.links);
         let mut rows = Vec::new();
         for transfer in transfers {
-            let worker = workers.assign(&transfer.worker)?;
+            let worker = workers.assign(&transfer.worker);
             let link = links.assign(&transfer.record.peer, &transfer.record.type_name);
             rows.extend(transfer_rows(transfer, worker, link));
         }

@@ -7,8 +7,8 @@ use std::hash::Hash;
 use std::ops::Range;
 use std::sync::Arc;
 
+use profiler_core::hash::KeyedMap;
 use profiler_core::{NodeId, State};
-use rustc_hash::FxHashMap;
 
 use super::error::StoreError;
 use super::manifest::FileEntry;
@@ -58,7 +58,7 @@ impl Tables {
         buffer: &mut SealBuffer,
         files: &mut Vec<FileEntry>,
     ) -> Result<(), StoreError> {
-        let windows = &self.numbered(windows)?;
+        let windows = &self.numbered(windows);
         self.seal_weights(windows, SAMPLES, buffer, files)?;
         self.seal_weights(windows, THREADS, buffer, files)?;
         let cycles = windows.iter().flat_map(|(worker, stored)| cycle_rows(stored, *worker));
@@ -66,12 +66,9 @@ impl Tables {
     }
 
     /// Windows with the numbers of their workers, which are assigned to new workers.
-    fn numbered<'a>(
-        &self,
-        windows: &'a [Arc<StoredWindow>],
-    ) -> Result<Vec<Numbered<'a>>, StoreError> {
+    fn numbered<'a>(&self, windows: &'a [Arc<StoredWindow>]) -> Vec<Numbered<'a>> {
         let mut workers = write(&self.workers);
-        windows.iter().map(|stored| Ok((workers.assign(&stored.worker)?, &**stored))).collect()
+        windows.iter().map(|stored| (workers.assign(&stored.worker), &**stored)).collect()
     }
 
     fn seal_weights(
@@ -93,8 +90,8 @@ impl Tables {
                 rows: writer(tables.rows),
                 totals: tables.totals.map(writer),
                 over_workers: over_workers.map(writer),
-                all: FxHashMap::default(),
-                one: FxHashMap::default(),
+                all: KeyedMap::default(),
+                one: KeyedMap::default(),
                 sums: Vec::new(),
             };
             for group in buffer.sort(&tasks, tier) {
@@ -256,7 +253,7 @@ impl SealBuffer {
 
     fn part(&self, task: NodeId, part: &BufferedPart) -> Part<'_> {
         let bytes = &self.bytes[part.at as usize..][..part.length as usize];
-        Part::read((task, part.key.state()), bytes)
+        Part::read(task, part.key.state(), bytes)
     }
 }
 
@@ -266,9 +263,9 @@ struct Writers<'a> {
     totals: Option<TierWriter<'a>>,
     over_workers: Option<TierWriter<'a>>,
     /// Sums of one task and period over all workers, by state and node.
-    all: FxHashMap<(u8, NodeId), u64>,
+    all: KeyedMap<(u8, NodeId), u64>,
     /// Sums of one worker's task, period and state, by node.
-    one: FxHashMap<NodeId, u64>,
+    one: KeyedMap<NodeId, u64>,
     /// The same, sorted.
     sums: Vec<(NodeId, u64)>,
 }
@@ -343,18 +340,18 @@ impl Writers<'_> {
     }
 }
 
-fn add<K: Hash + Eq>(sums: &mut FxHashMap<K, u64>, key: K, value: u64) {
+fn add<K: Hash + Eq>(sums: &mut KeyedMap<K, u64>, key: K, value: u64) {
     let sum = sums.entry(key).or_default();
     *sum = sum.saturating_add(value);
 }
 
 /// Moves the sums to `sorted` by rising keys.
-fn take_sorted<K: Copy + Ord>(sums: &mut FxHashMap<K, u64>, sorted: &mut Vec<(K, u64)>) {
+fn take_sorted<K: Copy + Ord>(sums: &mut KeyedMap<K, u64>, sorted: &mut Vec<(K, u64)>) {
     sorted.extend(sums.drain());
     sorted.sort_unstable_by_key(|(key, _)| *key);
     // Draining takes time for the whole capacity: after one large task also for each small one.
     if sums.capacity() > CAPACITY_KEPT.max(8 * sorted.len()) {
-        *sums = FxHashMap::default();
+        *sums = KeyedMap::default();
     }
 }
 

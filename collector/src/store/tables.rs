@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, RwLock};
 use std::time::Instant;
 
 use profiler_core::WorkerId;
-use rustc_hash::FxHashMap;
+use profiler_core::hash::KeyedMap;
 
 use super::error::StoreError;
 use super::links::Links;
@@ -19,8 +19,13 @@ use super::seal_windows::SealBuffer;
 use super::segment::{Batch, EncodedFile, ListRow, ListSegment, Scan, Segment};
 use super::table::TableName;
 use crate::clock::Clock;
-use crate::limits::{OPEN_FILES_BYTES_MAX, OPEN_FILES_MAX};
+use crate::limits::{OPEN_FILES_BYTES_MAX, OPEN_FILES_MAX, WORKERS_MAX};
 use crate::sync::{lock, read, write};
+
+/// Stands for the workers past [`WORKERS_MAX`].
+const OVERFLOW: &str = "[overflow]";
+
+const _: () = assert!(WORKERS_MAX < WorkerNumber::MAX.0 as usize);
 
 /// Called with a new version before the next one can be published.
 pub(crate) type OnPublish<'a> = dyn FnMut(&Arc<Manifest>) + 'a;
@@ -48,6 +53,8 @@ pub(crate) struct Tables {
     /// When maintenance last ran, in nanoseconds since the Unix epoch; before the first time, when the
     /// newest version was made.
     pub(super) maintained_at_ns: AtomicI64,
+    /// The latest time at which maintenance ran, or the newest version was made.
+    pub(super) latest_now_ns: AtomicI64,
 }
 
 /// How many ids are in tables.
@@ -66,7 +73,7 @@ pub(super) struct SealedIds {
 #[derive(Debug, Default)]
 pub(crate) struct Workers {
     ids: Vec<WorkerId>,
-    numbers: FxHashMap<WorkerId, WorkerNumber>,
+    numbers: KeyedMap<WorkerId, WorkerNumber>,
 }
 
 impl Workers {
@@ -74,17 +81,31 @@ impl Workers {
         self.numbers.get(worker).copied()
     }
 
-    /// The number of a worker; assigns the next one to a new worker.
-    pub(super) fn assign(&mut self, worker: &WorkerId) -> Result<WorkerNumber, StoreError> {
+    /// The number of a worker; assigns the next one to a new worker. New workers past
+    /// [`WORKERS_MAX`] share one number, so that a sealing never fails for lack of numbers.
+    pub(super) fn assign(&mut self, worker: &WorkerId) -> WorkerNumber {
         if let Some(number) = self.number(worker) {
-            return Ok(number);
+            return number;
         }
-        let limit = WorkerNumber::MAX.0;
-        let number = u32::try_from(self.ids.len() + 1).ok().filter(|number| *number <= limit);
-        let number = WorkerNumber(number.ok_or(StoreError::TooManyWorkers { limit })?);
+        if self.ids.len() < WORKERS_MAX {
+            return self.add(worker.clone());
+        }
+        let overflow = WorkerId(OVERFLOW.into());
+        self.number(&overflow).unwrap_or_else(|| self.add(overflow))
+    }
+
+    /// Restores the workers of a store, by number from 1.
+    pub(super) fn restore(&mut self, ids: &[WorkerId]) {
+        for id in ids {
+            self.add(id.clone());
+        }
+    }
+
+    fn add(&mut self, worker: WorkerId) -> WorkerNumber {
         self.ids.push(worker.clone());
-        self.numbers.insert(worker.clone(), number);
-        Ok(number)
+        let number = u32::try_from(self.ids.len()).expect("workers are limited");
+        self.numbers.insert(worker, WorkerNumber(number));
+        WorkerNumber(number)
     }
 
     /// Rows from the `from`th worker on.
@@ -97,8 +118,8 @@ impl Workers {
 /// Open files whose checksums were verified, with their footers.
 #[derive(Debug, Default)]
 struct OpenFiles {
-    sum_table: FxHashMap<u64, Arc<Segment>>,
-    lists: FxHashMap<u64, Arc<ListSegment>>,
+    sum_table: KeyedMap<u64, Arc<Segment>>,
+    lists: KeyedMap<u64, Arc<ListSegment>>,
     bytes: usize,
 }
 
@@ -130,17 +151,18 @@ pub(crate) struct TaskScan<'a> {
 }
 
 impl Tables {
-    pub(super) fn new(objects: Objects, versions: Versions, first_id: u64) -> Tables {
+    pub(super) fn new(objects: Objects, clock: Clock, versions: Versions, first_id: u64) -> Tables {
         let current = versions.newest().cloned().unwrap_or_default();
         Tables {
             objects,
-            clock: Clock::default(),
+            clock,
             next_id: AtomicU64::new(first_id.max(current.next_id)),
             opened: Instant::now(),
             maintained_at_ns: AtomicI64::new(match current.version {
                 0 => i64::MAX,
                 _ => current.made_at_ns,
             }),
+            latest_now_ns: AtomicI64::new(current.made_at_ns),
             current: RwLock::new(current),
             versions: Mutex::new(versions),
             sealed: Mutex::default(),
@@ -373,5 +395,27 @@ impl TaskScan<'_> {
             ranges = segment.rows_with_number(group, &ranges, "stop", |at| at >= span.start)?;
         }
         Ok(ranges)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workers_past_the_limit_share_a_number_also_after_a_restart() {
+        let id = |n: usize| WorkerId(n.to_string().into());
+        let mut workers = Workers::default();
+        let numbers = (0..WORKERS_MAX + 3).map(|n| workers.assign(&id(n)).0);
+        let numbers: Vec<u32> = numbers.collect();
+        let last = u32::try_from(WORKERS_MAX).unwrap();
+        assert_eq!(numbers[WORKERS_MAX - 2..], [last - 1, last, last + 1, last + 1, last + 1]);
+        assert_eq!((numbers[0], workers.assign(&id(0)).0), (1, 1));
+        let rows = workers.rows_from(WORKERS_MAX);
+        assert_eq!((rows.len(), &*rows[0].worker.0, rows[0].number), (1, OVERFLOW, last + 1));
+        let mut restored = Workers::default();
+        restored.restore(&workers.ids);
+        assert_eq!(restored.assign(&id(WORKERS_MAX)).0, last + 1);
+        assert_eq!(restored.assign(&id(7)).0, 8);
     }
 }

@@ -4,8 +4,8 @@
 use std::fmt;
 use std::sync::{Arc, LazyLock};
 
+use profiler_core::hash::KeyedSet;
 use profiler_core::{PhaseInterval, TaskDetail};
-use rustc_hash::FxHashSet;
 use serde::de::{self, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -68,7 +68,7 @@ pub(super) type Label = (Arc<str>, Arc<str>);
 
 /// Decodes the columns. Rows share frequent strings.
 #[derive(Default)]
-pub(super) struct SharedTexts(FxHashSet<Arc<str>>);
+pub(super) struct SharedTexts(KeyedSet<Arc<str>>);
 
 impl SharedTexts {
     /// Decodes the output of [`labels_json`].

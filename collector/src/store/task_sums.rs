@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use profiler_core::bucket::bucket;
+use profiler_core::hash::KeyedMap;
 use profiler_core::{NodeId, Outcome, PhaseInterval, TaskTotals};
-use rustc_hash::FxHashMap;
 
 use super::row::{Fields, Key, Row, WorkerNumber, sort_and_sum};
 use super::tier::{Second, Tier};
@@ -25,13 +25,13 @@ pub(crate) struct DurationRows {
 }
 
 /// The nodes of tasks and phases, by name.
-pub(crate) type TaskNodes = FxHashMap<Arc<str>, TaskNode>;
+pub(crate) type TaskNodes = KeyedMap<Arc<str>, TaskNode>;
 
 /// A task's first-level node, and those of its phases.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct TaskNode {
     pub(crate) node: NodeId,
-    pub(crate) phases: FxHashMap<Arc<str>, NodeId>,
+    pub(crate) phases: KeyedMap<Arc<str>, NodeId>,
 }
 
 /// A tree with nodes of tasks and phases, which are added if they were never sampled.
@@ -56,7 +56,7 @@ pub(crate) fn task_nodes(
         // `entry` would clone the name each time.
         if !nodes.contains_key(name) {
             let node = tree.task_node(name);
-            nodes.insert(name.clone(), TaskNode { node, phases: FxHashMap::default() });
+            nodes.insert(name.clone(), TaskNode { node, phases: KeyedMap::default() });
         }
         let task = nodes.get_mut(name).expect("it was just inserted");
         for phase in phases {

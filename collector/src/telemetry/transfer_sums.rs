@@ -1,6 +1,6 @@
 //! Sums of transfers by worker, peer, direction and type. They are exact, whatever rows are dropped.
 
-use crate::ledger::{Durations, bucket_middle_ns};
+use crate::ledger::{DurationHistogram, bucket_middle_ns};
 use crate::rows::TransferRow;
 use crate::store::{TransferMeasure, transfer_counts};
 
@@ -13,9 +13,9 @@ pub(crate) struct LinkSum {
     pub(crate) bytes: u64,
     /// Bytes on the wire; `bytes` for transfers that did not report them.
     pub(crate) compressed_bytes: u64,
-    pub(crate) durations: Durations,
+    pub(crate) durations: DurationHistogram,
     /// Bytes a second of each that took any time.
-    pub(crate) bandwidths: Durations,
+    pub(crate) bandwidths: DurationHistogram,
     pub(crate) duration_ns: u64,
 }
 

@@ -1,6 +1,7 @@
 //! The part of the tree that one answer needs.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::{Arc, RwLock};
 
 use profiler_core::profile::{ProfileNode, Shape};
@@ -9,6 +10,7 @@ use profiler_core::{Filter, Frame, FrameId, FrameKind, NodeId, Profile, StringId
 use super::Tree;
 use super::phases::{Level, NodeScope, PhaseFilter};
 use crate::id_set::{IdSet, RankedIds};
+use crate::naming::{Addresses, Naming};
 use crate::sync::read;
 
 /// Nodes and frames that an [`Excerpt`] copies under one lock: below a millisecond.
@@ -40,6 +42,9 @@ pub(crate) struct Excerpt {
     nodes: Vec<(NodeId, FrameId)>,
     /// The tree's nodes in the excerpt, with the root. Their ranks are the excerpt's ids.
     ids: RankedIds,
+    /// By frame: the frames of the functions at its address, outermost first. Empty for those that are
+    /// shown as they are.
+    functions: Vec<Range<u32>>,
 }
 
 impl Excerpt {
@@ -54,7 +59,60 @@ impl Excerpt {
         });
         let nodes = nodes.collect();
         let (strings, frames) = copy_frames(tree, &frame_ids);
-        Excerpt { strings, frames, nodes, ids }
+        let functions = vec![0..0; frames.len()];
+        Excerpt { strings, frames, nodes, ids, functions }
+    }
+
+    /// The same with the names of functions that are known by now.
+    pub(crate) fn named(mut self, naming: &Naming) -> Excerpt {
+        let mut wanted = Addresses::new();
+        for frame in self.frames.iter().filter(|frame| frame.kind == FrameKind::Unresolved) {
+            let build = &self.strings[frame.build_id.0 as usize];
+            if !build.is_empty() {
+                wanted.entry(build.clone()).or_default().insert(frame.offset);
+            }
+        }
+        if wanted.is_empty() {
+            return self;
+        }
+        let names = naming.names(&wanted);
+        let mut string_ids: BTreeMap<Arc<str>, StringId> = BTreeMap::new();
+        for number in 0..self.frames.len() {
+            let Frame { kind, module, build_id, offset, .. } = self.frames[number];
+            if kind != FrameKind::Unresolved {
+                continue;
+            }
+            let of_build = names.get(&self.strings[build_id.0 as usize]);
+            let Some(functions) = of_build.and_then(|names| names.get(&offset)) else { continue };
+            let start = self.frames.len() as u32;
+            for function in &**functions {
+                let [name, file] = [&function.function, &function.file].map(|text| {
+                    *string_ids.entry(text.clone()).or_insert_with(|| {
+                        self.strings.push(text.clone());
+                        StringId(self.strings.len() as u32 - 1)
+                    })
+                });
+                self.frames.push(Frame {
+                    kind: function.kind,
+                    function: name,
+                    file,
+                    line: function.line,
+                    module,
+                    build_id,
+                    offset: 0,
+                    inlined: function.inlined,
+                });
+            }
+            self.functions[number] = start..self.frames.len() as u32;
+        }
+        self
+    }
+
+    /// The frames that a node shows, outermost first.
+    fn shown(&self, frame: FrameId) -> impl DoubleEndedIterator<Item = FrameId> + use<> {
+        let functions = self.functions.get(frame.0 as usize).cloned().unwrap_or(0..0);
+        let shown = if functions.is_empty() { frame.0..frame.0 + 1 } else { functions };
+        shown.map(FrameId)
     }
 
     /// The excerpt's id of one of the tree's nodes. The node must be in the excerpt.
@@ -74,10 +132,24 @@ impl Excerpt {
         tops
     }
 
+    /// By id in the excerpt: the phase or task that a node belongs to, or the first-level node of anything
+    /// else; the root's is the root.
+    pub(crate) fn contexts(&self) -> Vec<NodeId> {
+        let mut contexts = vec![NodeId::ROOT];
+        for (id, (parent, frame)) in (1u32..).zip(&self.nodes) {
+            let is_phase = self.frames[frame.0 as usize].kind == FrameKind::Phase;
+            let above = contexts[parent.index()];
+            let starts = *parent == NodeId::ROOT || (is_phase && above == *parent);
+            contexts.push(if starts { NodeId(id) } else { above });
+        }
+        contexts
+    }
+
     /// The frames from `node` out to the first level, innermost first.
     pub(crate) fn path(&self, node: NodeId) -> impl Iterator<Item = FrameId> + '_ {
         let at = |node: NodeId| node.index().checked_sub(1).map(|index| self.nodes[index]);
-        std::iter::successors(at(node), move |(parent, _)| at(*parent)).map(|(_, frame)| frame)
+        std::iter::successors(at(node), move |(parent, _)| at(*parent))
+            .flat_map(|(_, frame)| self.shown(frame).rev())
     }
 
     pub(crate) fn frame(&self, id: FrameId) -> Frame<&str> {
@@ -110,9 +182,13 @@ impl Excerpt {
                 rows[above.index() - 1].own += weight;
                 row_of.push(above);
             } else {
-                rows.push(ProfileNode { parent: above, frame, own: weight });
-                let row = u32::try_from(rows.len()).expect("no more than nodes");
-                row_of.push(NodeId(row));
+                let mut row = above;
+                for frame in self.shown(frame) {
+                    rows.push(ProfileNode { parent: row, frame, own: Weight::ZERO });
+                    row = NodeId(u32::try_from(rows.len()).expect("inlined functions are few"));
+                }
+                rows[row.index() - 1].own = weight;
+                row_of.push(row);
             }
             scopes.push(scope);
         }
@@ -132,8 +208,12 @@ impl Excerpt {
             if is_merged(kind, scope.level, above, form) {
                 row_of.push(above);
             } else {
-                rows.push((above, frame));
-                row_of.push(NodeId(u32::try_from(rows.len()).expect("no more than nodes")));
+                let mut row = above;
+                for frame in self.shown(frame) {
+                    rows.push((row, frame));
+                    row = NodeId(u32::try_from(rows.len()).expect("inlined functions are few"));
+                }
+                row_of.push(row);
             }
             scopes.push(scope);
         }

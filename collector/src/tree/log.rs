@@ -217,6 +217,7 @@ fn encode_kind(kind: FrameKind) -> u32 {
         FrameKind::Unresolved => 6,
         FrameKind::Phase => 7,
         FrameKind::Thread => 8,
+        FrameKind::NoStack => 9,
     }
 }
 
@@ -230,6 +231,7 @@ fn decode_kind(kind: u32) -> FrameKind {
         6 => FrameKind::Unresolved,
         7 => FrameKind::Phase,
         8 => FrameKind::Thread,
+        9 => FrameKind::NoStack,
         // 4, and unknown numbers: the weight counts, and the name tells that the frame is unknown.
         _ => FrameKind::Overflow,
     }

@@ -9,9 +9,9 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use profiler_core::hash::{KeyedMap, KeyedSet};
 use profiler_core::wire::{Translation, WireError, v1};
 use profiler_core::{CallTrie, Filter, Frame, FrameId, FrameKind, NodeId, StringId, SymbolTable};
-use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::limits::{LEDGER_NAMES_MAX, PHASES_MAX};
 use crate::packed::NODES_MAX;
@@ -53,11 +53,23 @@ pub(crate) struct Tree {
     /// By node: the first-level node above it; for the root, the root.
     tasks: Vec<NodeId>,
     /// The nodes of phases, by first-level node and the phase's name.
-    phases: FxHashMap<(NodeId, StringId), NodeId>,
+    phases: KeyedMap<(NodeId, StringId), NodeId>,
     /// The strings of `symbols`, by text.
-    known: FxHashSet<Arc<str>>,
+    known: KeyedSet<Arc<str>>,
     symbol_bytes: usize,
     symbol_bytes_max: usize,
+    nodes_max: usize,
+}
+
+/// What a slice of a dictionary added.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct AppliedSlice {
+    /// Whether the dictionary has more entries.
+    pub(crate) has_more: bool,
+    pub(crate) nodes: usize,
+    pub(crate) symbol_bytes: usize,
+    /// Whether a stack became `[overflow]`.
+    pub(crate) overflowed: bool,
 }
 
 impl Tree {
@@ -66,44 +78,85 @@ impl Tree {
     pub(crate) fn new(nodes_max: usize, symbol_bytes_max: usize) -> Tree {
         let mut symbols = SymbolTable::new();
         symbols.intern(&Frame::overflow());
+        let nodes_max = nodes_max.min(NODES_MAX);
         Tree {
             symbols,
-            trie: CallTrie::new(nodes_max.min(NODES_MAX)),
+            trie: CallTrie::new(nodes_max),
             task_names: BTreeSet::new(),
             has_unnamed: false,
             tops: Vec::new(),
             tasks: vec![NodeId::ROOT],
-            phases: FxHashMap::default(),
-            known: FxHashSet::default(),
+            phases: KeyedMap::default(),
+            known: KeyedSet::default(),
             symbol_bytes: 0,
             symbol_bytes_max,
+            nodes_max,
         }
     }
 
-    /// Applies a dictionary, whole or not at all. Past the limit on symbols, unknown names become
-    /// `[overflow]` and lines 0, so that totals stay exact; past twice the limit the dictionary is
-    /// rejected.
-    pub(crate) fn apply(
-        &mut self,
-        message: &v1::Dictionary,
-        translation: &mut Translation,
-    ) -> Result<(), DictionaryError> {
+    /// What of a dictionary is applied. Past the limit on symbols, or if its sender may not add any,
+    /// unknown names become `[overflow]` and lines 0, so that totals stay exact; past twice the limit
+    /// the dictionary is rejected.
+    pub(crate) fn admit<'m>(
+        &self,
+        message: &'m v1::Dictionary,
+        may_add: bool,
+    ) -> Result<Cow<'m, v1::Dictionary>, DictionaryError> {
         let held = self.symbol_bytes;
         let limit = self.symbol_bytes_max;
         if held / 2 >= limit {
             return Err(DictionaryError::Full { held, limit });
         }
-        let strings = self.symbols.string_count();
-        let frames = self.symbols.frame_count();
-        let nodes = self.trie.node_count();
-        let message = if held >= limit {
+        Ok(if held >= limit || !may_add {
             Cow::Owned(self.without_new_names(message))
         } else {
             Cow::Borrowed(message)
-        };
-        translation.apply(&message, &mut self.symbols, &mut self.trie)?;
+        })
+    }
+
+    /// Applies the next entries of a dictionary that was [admitted](Tree::admit) and checked. Adds at
+    /// most `nodes_left` nodes, and an `[overflow]` node for each task.
+    pub(crate) fn apply_slice(
+        &mut self,
+        message: &v1::Dictionary,
+        translation: &mut Translation,
+        entries_max: usize,
+        nodes_left: usize,
+    ) -> Result<AppliedSlice, DictionaryError> {
+        let strings = self.symbols.string_count();
+        let frames = self.symbols.frame_count();
+        let nodes = self.trie.node_count();
+        let symbol_bytes = self.symbol_bytes;
+        let translated = translation.marks().nodes;
+        // The count includes the root, which the limit does not.
+        let own_max = (nodes as usize - 1).saturating_add(nodes_left);
+        self.trie.set_nodes_max(self.nodes_max.min(own_max));
+        let applied =
+            translation.apply_slice(message, &mut self.symbols, &mut self.trie, entries_max);
+        self.trie.set_nodes_max(self.nodes_max);
         self.note_new(strings, frames, nodes);
-        Ok(())
+        let is_overflow = |node| {
+            let node = translation.node(NodeId(node));
+            node.and_then(|node| self.kind(node)) == Some(FrameKind::Overflow)
+        };
+        Ok(AppliedSlice {
+            has_more: applied?,
+            nodes: (self.trie.node_count() - nodes) as usize,
+            symbol_bytes: self.symbol_bytes - symbol_bytes,
+            overflowed: (translated..translation.marks().nodes).any(is_overflow),
+        })
+    }
+
+    /// Applies a dictionary, whole or not at all.
+    #[cfg(test)]
+    pub(crate) fn apply(
+        &mut self,
+        message: &v1::Dictionary,
+        translation: &mut Translation,
+    ) -> Result<(), DictionaryError> {
+        let message = self.admit(message, true)?.into_owned();
+        translation.check(&message)?;
+        self.apply_slice(&message, translation, usize::MAX, usize::MAX).map(|_| ())
     }
 
     /// Restores a stored tree with the ids of its frames (from 0) and nodes (from 1). The tree must

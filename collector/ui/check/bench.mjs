@@ -100,7 +100,7 @@ async function load(url, blank, ready) {
 
 /** Loads the page of `path` with these answers `ROUNDS` times; the last one stays open. */
 async function loads(what, answers, path, ready) {
-  const served = await proxy(target, '/', respond(answers));
+  const served = await proxy(target, '/', { made: respond(answers) });
   const all = [];
   let opened;
   for (let round = 0; round < ROUNDS; round++) {

@@ -1,7 +1,13 @@
 // Made answers of a collector: hostile names, many nodes, many tasks, no data.
 
 const NS = 1e9;
-const now = () => Math.floor(Date.now() / 1000) * NS;
+let fixedMs;
+const now = () => Math.floor((fixedMs ?? Date.now()) / 1000) * NS;
+
+/** Sets the time of answers made from now on; without it they are made for the present. */
+export function fixTime(ms) {
+  fixedMs = ms;
+}
 
 export const HOSTILE_NAMES = [
   '<script>alert(1)</script>',
@@ -25,7 +31,12 @@ const totals = (ns) => ({
   wait_ns: 0,
   total_ns: ns,
 });
-const range = () => ({ from_ns: now() - 300 * NS, to_ns: now() });
+const timeText = (ns) => new Date(ns / 1e6).toISOString();
+const range = () => {
+  const to_ns = now();
+  const from_ns = to_ns - 300 * NS;
+  return { from: timeText(from_ns), to: timeText(to_ns), from_ns, to_ns };
+};
 const sampled = () => ({
   range: range(),
   filter: {},
@@ -57,6 +68,9 @@ export function profile(nodes) {
     by: 'function',
     workers: ['w'],
     totals: totals(sum),
+    hidden: { outside_ns: 0, states: totals(0), functions_ns: 0, zoom_ns: 0, total_ns: 0 },
+    unnamed: { total_ns: 0, pending: false, modules: [] },
+    folded: 0,
     empty: sum === 0,
     profile: columns(nodes),
   };
@@ -123,6 +137,35 @@ export function nodesOf(count) {
 
 export const manyNodes = (count) => profile(nodesOf(count));
 
+/** A name whose tasks took 100 ms before, and with this verdict twice as long after. */
+export function comparedName(name, verdict) {
+  const isSlower = verdict === 'slower';
+  const hasBefore = verdict !== 'only_after';
+  const ns = (ms) => ({ p50_ns: ms * 1e6, p90_ns: ms * 2e6, p99_ns: ms * 3e6 });
+  const none = { p50_ns: null, p90_ns: null, p99_ns: null };
+  const change = (ms) => ({
+    change_ns: hasBefore ? (isSlower ? ms * 1e6 : 0) : null,
+    ratio: hasBefore ? (isSlower ? 2 : 1) : null,
+    p_value: hasBefore ? (isSlower ? 1e-9 : 0.6) : null,
+    verdict: isSlower ? 'slower' : verdict === 'no_change' ? 'no_change' : 'too_few',
+  });
+  return {
+    name,
+    verdict,
+    before: hasBefore ? { ended: 1000, failed: 0, ...ns(100) } : { ended: 0, failed: 0, ...none },
+    after: { ended: 1200, failed: isSlower ? 60 : 0, ...ns(isSlower ? 200 : 100) },
+    p50: change(100),
+    p90: change(200),
+    p99: change(300),
+    failures: {
+      before_share: hasBefore ? 0 : null,
+      after_share: isSlower ? 0.05 : 0,
+      p_value: isSlower ? 1e-9 : null,
+      verdict: isSlower ? 'more' : 'no_change',
+    },
+  };
+}
+
 /** Answers of all endpoints, in which everything that has a name has one of `names`. */
 export function answersNamed(names) {
   const steps = 300;
@@ -154,7 +197,7 @@ export function answersNamed(names) {
   const account = {
     accepted_ns: NS,
     stored_ns: NS,
-    lost_refused_ns: 1,
+    lost_rejected_ns: 1,
     lost_by_collector_ns: 0,
     lost_queue_ns: 0,
     lost_tasks: 1,
@@ -162,6 +205,7 @@ export function answersNamed(names) {
     balanced: true,
   };
   return {
+    session: { role: 'operator', token: null, note: '', logged_in: false, expires: null, expires_ns: null },
     profile: profile(nodes),
     timeline: {
       ...sampled(),
@@ -193,9 +237,40 @@ export function answersNamed(names) {
         ],
       })),
     },
+    compare: {
+      before: range(),
+      after: range(),
+      false_alarms: 0.05,
+      tests: 3 * names.length,
+      corrupt_files: [],
+      omitted: 0,
+      names: names.map((name, i) => comparedName(name, ['slower', 'no_change', 'too_few', 'only_after'][i % 4])),
+    },
+    durations: {
+      range: range(),
+      step_ns: 10 * NS,
+      corrupt_files: [],
+      points: [0, 1, 2, 7, 8].map((step) => ({
+        start_ns: first + step * 10 * NS,
+        ended: 3,
+        failed: 0,
+        p50_ns: 1e8,
+        p90_ns: 2e8,
+        p99_ns: (3 + step) * 1e8,
+      })),
+    },
     workers: {
       now_ns: now(),
       ingest: { open: false, reason: names[0] },
+      omitted: 1,
+      quotas: names.map((name, i) => ({
+        identity: name,
+        quota: i % 2 === 0 ? 'sessions' : name,
+        value: i % 2 === 0 ? 100 : null,
+        refused: i,
+        delayed: 1,
+        last: new Date().toISOString(),
+      })),
       workers: names.map((name, i) => ({
         worker: name,
         epochs: [
@@ -218,8 +293,8 @@ export function answersNamed(names) {
             ticks_throttled: 0,
             acked_seq: 1,
             account,
-            refused: 1,
-            last_refusal: name,
+            rejected: 1,
+            last_rejection: name,
             running_tasks: 1,
           },
         ],

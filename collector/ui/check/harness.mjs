@@ -16,6 +16,9 @@ const TOLD_MAX = 600;
 
 export const SIZES = { wide: { width: 1280, height: 720 }, phone: { width: 390, height: 844 } };
 
+/** How long a fleet may take until tasks of each name have ended. */
+export const FLEET_MS_MAX = 120_000;
+
 export class Checks {
   failed = 0;
   made = 0;
@@ -55,6 +58,18 @@ export async function open(browser, checks, { size = 'wide', theme = 'light', ex
     void dialog.dismiss();
   });
   return page;
+}
+
+/** Waits until tasks of the demo's slow names have ended. */
+export async function waitForFleet(apiUrl) {
+  const begun = Date.now();
+  for (;;) {
+    const answer = await fetch(apiUrl('tasks?summary=true')).then((response) => response.json());
+    const seen = new Set(answer.names.filter(({ durations }) => durations).map(({ name }) => name));
+    if (seen.has('qr') && seen.has('compress')) return;
+    if (Date.now() - begun > FLEET_MS_MAX) throw new Error(`the fleet has shown only ${[...seen]}`);
+    await new Promise((later) => setTimeout(later, 500));
+  }
 }
 
 /** Prints what the pages of a failed check show, and closes them. */
@@ -117,10 +132,10 @@ export async function accessibilityNodes(page) {
 }
 
 /**
- * Serves `target` below `base` like a proxy; other paths are not found. Requests that `made` answers
- * do not reach the target.
+ * Serves `target` below `base` like a proxy, which identifies all readers by `token`; other paths are not
+ * found. Requests that `made` answers do not reach the target.
  */
-export async function proxy(target, base, made = () => undefined) {
+export async function proxy(target, base, { made = () => undefined, token } = {}) {
   const server = http.createServer((request, response) => {
     if (!request.url.startsWith(base)) {
       response.writeHead(404).end();
@@ -133,7 +148,7 @@ export async function proxy(target, base, made = () => undefined) {
     }
     const to = http.request(
       target.replace(/\/$/, '') + request.url.slice(base.length - 1),
-      { method: request.method, headers: request.headers },
+      { method: request.method, headers: { ...request.headers, ...(token && { authorization: `Bearer ${token}` }) } },
       (answer) => {
         response.writeHead(answer.statusCode, answer.headers);
         answer.pipe(response);

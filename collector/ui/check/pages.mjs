@@ -1,7 +1,7 @@
 // Checks of all pages: layout, accessibility, ranges, live mode, hostile names, empty answers.
 
 import { answersNamed, emptyAnswers, HOSTILE_NAMES, mockApi } from './fixtures.mjs';
-import { checkAccessibility, checkLayout, settled } from './harness.mjs';
+import { checkAccessibility, checkLayout, SIZES, settled } from './harness.mjs';
 
 const PAGES = [
   '',
@@ -22,7 +22,7 @@ const PAGES = [
 /** Pages about one thing, by a name that a path cannot hold. */
 const ITEMS = ['tasks', 'workers'].map((page) => `${page}/~?name=${encodeURIComponent(HOSTILE_NAMES[0])}`);
 
-export function pageChecks({ browser, checks, open, at, parameter, graph, target, apiUrl, pictures }) {
+export function pageChecks({ browser, checks, open, at, parameter, graph, apiUrl, pictures }) {
   async function transfersResourcesAndEvents() {
     const page = await open(browser, checks);
     await mockApi(page, answersNamed(['alpha', 'beta', 'gamma']));
@@ -58,6 +58,128 @@ export function pageChecks({ browser, checks, open, at, parameter, graph, target
     const all = await page.locator('main tbody tr').count();
     await page.click('.chip >> text=data corruption');
     await page.waitForFunction((count) => document.querySelectorAll('main tbody tr').length < count, all);
+    await page.context().close();
+  }
+
+  /** Of a machine, its own measures once, and limits as lines instead of charts. */
+  async function machines() {
+    const page = await open(browser, checks);
+    const answers = answersNamed(['alpha', 'beta', 'gamma']);
+    const [model] = answers.resources.series;
+    const series = ['alpha', 'beta', 'gamma'].flatMap((worker, i) =>
+      [
+        ['host_cpu', 'cores', 1.5],
+        ['host_cpus', 'cores', 2],
+        ['cpu_pressure', 'ratio', 0.25],
+        ['threads', 'count', 7],
+      ].map(([measure, unit, value]) => ({
+        ...model,
+        worker,
+        host: i < 2 ? 'one' : 'two',
+        run: null,
+        measure,
+        unit,
+        points: model.points.map(([at]) => [at, value, value, value]),
+        peak: value,
+      })),
+    );
+    await mockApi(page, { ...answers, resources: { ...answers.resources, series } });
+    await page.goto(at('resources'));
+    await page.waitForSelector('.machine canvas');
+    const shown = await page.$$eval('.machine', (all) =>
+      all.map((one) => [
+        one.querySelector('h2').innerText.replace(/\s+/g, ' '),
+        ...[...one.querySelectorAll('h3')].map(
+          (title) =>
+            `${title.firstChild.textContent.trim()} ${title.parentElement.querySelectorAll('tbody tr').length}`,
+        ),
+      ]),
+    );
+    checks.equal(
+      JSON.stringify(shown),
+      JSON.stringify([
+        ['one 2 workers', 'host cpu 1', 'cpu pressure 1', 'threads 2'],
+        ['two 1 worker', 'host cpu 1', 'cpu pressure 1', 'threads 1'],
+      ]),
+      'a panel for each machine',
+    );
+    const text = await page.innerText('.machine');
+    checks.expect(text.includes('limit 2.00 cores'), 'a limit is in the title of its measure', text);
+    checks.expect(text.includes('25.0%') && !text.includes('ratio'), 'ratios are in percent', text);
+    await page.context().close();
+  }
+
+  /** A chosen theme overrides the system's, and stays. */
+  async function themes() {
+    const page = await open(browser, checks);
+    await mockApi(page, answersNamed(['alpha']));
+    await page.goto(at('workers'));
+    await page.waitForSelector('main table');
+    const ground = () => page.evaluate(() => getComputedStyle(document.documentElement).backgroundColor);
+    const light = await ground();
+    await page.selectOption('footer select', 'dark');
+    const dark = await ground();
+    checks.expect(light !== dark, 'the theme changes', `${light} ${dark}`);
+    await page.reload();
+    await page.waitForSelector('main table');
+    checks.equal(await ground(), dark, 'the theme stays');
+    await page.selectOption('footer select', '');
+    checks.equal(await ground(), light, "the system's theme is back");
+    await page.context().close();
+  }
+
+  /** The first Tab leads past the controls, and every page has one heading of the first level. */
+  async function skipLink() {
+    const page = await open(browser, checks);
+    await mockApi(page, answersNamed(['alpha']));
+    for (const path of ['', 'profile', 'tasks', 'workers', 'resources', 'events']) {
+      await page.goto(at(path));
+      await settled(page);
+      checks.equal(await page.locator('h1').count(), 1, `${path || 'status'} has one h1`);
+    }
+    await page.goto(at('profile'));
+    await page.waitForSelector(graph);
+    await page.keyboard.press('Tab');
+    checks.equal(await page.evaluate(() => document.activeElement.textContent), 'Skip to content', 'the first control');
+    await page.keyboard.press('Enter');
+    const role = await page.evaluate(() => document.activeElement.getAttribute('role'));
+    checks.equal(role, 'application', 'the graph has the focus');
+    await page.context().close();
+  }
+
+  /** Controls and columns that a phone hid. */
+  async function phone() {
+    const page = await open(browser, checks, { size: 'phone' });
+    await mockApi(page, answersNamed(['alpha', 'beta', 'gamma']));
+    await page.goto(at(''));
+    await page.waitForSelector('table.names tbody tr');
+    for (const part of ['th', 'td']) {
+      const box = await page.locator(`table.names ${part}:last-child`).first().boundingBox();
+      checks.expect(
+        box.x + box.width <= SIZES.phone.width,
+        `failed tasks are on the screen (${part})`,
+        JSON.stringify(box),
+      );
+    }
+    await page.goto(at('profile'));
+    await page.waitForSelector(graph);
+    checks.equal(await page.locator('h1').count(), 1, 'there is one h1');
+    const menu = page.locator('.filters .select >> nth=0');
+    checks.equal(await menu.isVisible(), false, 'menus are hidden');
+    await page.click('.disclose >> text=Filters');
+    checks.equal(await menu.isVisible(), true, 'a button shows the menus');
+    await menu.locator('button').first().click();
+    await page.click('.menu li >> nth=0');
+    await page.keyboard.press('Escape');
+    await page.waitForSelector('.disclose[aria-expanded="true"] >> text=1 task');
+    await page.fill('.search input', 'alpha');
+    await page.waitForSelector('.search [aria-live="polite"] >> text=/of total/');
+    await page.goto(at('profile'));
+    await page.waitForSelector(graph);
+    await page.keyboard.press('Tab');
+    await page.keyboard.press('Enter');
+    const role = await page.evaluate(() => document.activeElement.getAttribute('role'));
+    checks.equal(role, 'application', 'the skip link leads to the graph');
     await page.context().close();
   }
 
@@ -145,10 +267,6 @@ export function pageChecks({ browser, checks, open, at, parameter, graph, target
         ['phone', 'light'],
       ].map(each),
     );
-    const page = await open(browser, checks);
-    await page.goto(target.replace(/\/?$/, '/'));
-    await page.waitForSelector('.tile');
-    await page.context().close();
   }
 
   /** A view's script may arrive after the first render and before the effect that waits for it. */
@@ -201,10 +319,23 @@ export function pageChecks({ browser, checks, open, at, parameter, graph, target
     await page.keyboard.press('Enter');
     await page.waitForFunction(() => new URL(location.href).searchParams.get('task') === 'compress');
     await page.keyboard.press('Escape');
-    await page.click('.chip >> text=cpu');
-    await page.waitForFunction(() => new URL(location.href).searchParams.get('state') === 'cpu');
+    await page.click('.chip >> text=runnable');
+    await page.waitForFunction(() => new URL(location.href).searchParams.getAll('state').join() === 'cpu,runnable');
     await page.goto(at('profile?task=no-such-task'));
     await page.waitForSelector('text=Invalid request');
+    await page.context().close();
+  }
+
+  async function failedTasks() {
+    const page = await open(browser, checks);
+    const outcomes = () => new URL(page.url()).searchParams.getAll('outcome').join();
+    await page.goto(at('tasks?from=-15m'));
+    await page.click('.filters .chip >> text=failed');
+    await page.waitForSelector('.chip[aria-pressed="true"] >> text=failed');
+    checks.equal(outcomes(), 'failed,panicked,lost', 'one click shows failed tasks');
+    await page.click('.filters .chip >> text=failed');
+    await page.waitForSelector('.chip[aria-pressed="false"] >> text=failed');
+    checks.equal(outcomes(), '', 'another click shows all');
     await page.context().close();
   }
 
@@ -229,6 +360,69 @@ export function pageChecks({ browser, checks, open, at, parameter, graph, target
     await page.waitForFunction(() => new URL(location.href).searchParams.get('from') === '-15m');
     await page.goBack();
     await page.waitForFunction(() => !new URL(location.href).searchParams.has('from'));
+    await page.context().close();
+  }
+
+  async function typedRanges() {
+    const page = await open(browser, checks);
+    await page.goto(at('workers'));
+    await page.selectOption('.range select', 'pick');
+    const type = async (from, to) => {
+      await page.fill('.range input[aria-label="from"]', from);
+      await page.fill('.range input[aria-label="to"]', to);
+    };
+    const meaning = () => page.locator('.range small').textContent();
+    await type('-5m', '-10m');
+    checks.expect((await meaning()).includes('reversed'), 'a reversed range is explained', await meaning());
+    checks.expect(await page.locator('.range button[type="submit"]').isDisabled(), 'a reversed range is not shown');
+    for (const [from, to] of [
+      ['00:00', '00:00:01'],
+      ['2026-01-30', '2026-01-30'],
+      ['2026-01-30 17:20', '2026-01-30 17:22:05'],
+      ['10 minutes ago', '5m'],
+    ]) {
+      await type(from, to);
+      const isEnabled = await page.locator('.range button[type="submit"]').isEnabled();
+      checks.expect(isEnabled, `the range ${from} to ${to} is accepted`, await meaning());
+    }
+    await page.fill('.range input[aria-label="pick from"]', '2026-01-30T17:20:05');
+    await page.fill('.range input[aria-label="to"]', '2026-01-30 17:22');
+    await page.keyboard.press('Enter');
+    await page.waitForSelector('.live.pinned');
+    checks.equal(parameter(page, 'from'), '2026-01-30 17:20:05', 'a picked time is in the address');
+    const zone = await page.evaluate(() => new Date('2026-01-30T17:20:05').toISOString().replace('.000', ''));
+    await page.goto(at('compare?from=2026-01-30 17:20:05&to=2026-01-30 17:22'));
+    const request = await page.waitForRequest(/profile\?/);
+    await page.waitForSelector('.side');
+    checks.expect(zone.endsWith('Z') && request.url().includes('Z'), 'the collector is asked in UTC', request.url());
+    await page.context().close();
+  }
+
+  /** No address blanks the page. */
+  async function invalidAddresses() {
+    const page = await open(browser, checks, { expected: /status of 400/ });
+    for (const address of [
+      'profile?from=yesterday',
+      'compare?from=bad',
+      'compare?b.from=bad',
+      'tasks?from=2026-13-40 17:20:00',
+      'workers?from=-5m&to=-10m',
+      'tasks?from=99999999999999999999',
+      'profile?from=-99999999999999999999d',
+      '?to=NaN',
+    ]) {
+      await page.goto(at(address));
+      await page.waitForSelector('text=/Invalid (time range|request)|is not a time/');
+      await page.waitForSelector('nav[aria-label="Pages"]');
+    }
+    await page.goto(at('profile?from=bad'));
+    await page.click('text=Show the last 5 min');
+    await page.waitForSelector(graph);
+    checks.equal(parameter(page, 'from'), null, 'an invalid range leads back to the default');
+    await page.goto(at('tasks?from=2026-01-30 17:20:00&to=2026-01-30 17:22:00'));
+    await page.waitForSelector('main');
+    const text = await page.locator('main').textContent();
+    checks.expect(!text.includes('NaN'), 'a time that the API accepts is accepted', text.slice(0, 200));
     await page.context().close();
   }
 
@@ -266,7 +460,17 @@ export function pageChecks({ browser, checks, open, at, parameter, graph, target
   }
 
   return {
-    mocked: [transfersResourcesAndEvents, hostileNames, noWorkers],
-    live: [everyPage, lateViewScript, oneTaskAndOneWorker, filtering, ranges, liveAndPaused],
+    mocked: [transfersResourcesAndEvents, machines, themes, skipLink, phone, hostileNames, noWorkers],
+    live: [
+      everyPage,
+      lateViewScript,
+      oneTaskAndOneWorker,
+      filtering,
+      failedTasks,
+      ranges,
+      typedRanges,
+      invalidAddresses,
+      liveAndPaused,
+    ],
   };
 }

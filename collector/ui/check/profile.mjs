@@ -1,6 +1,6 @@
 // Checks of the profile's views: flame graph, call tree, sandwich, comparison, search.
 
-import { answersNamed, manyNodes, mockApi, node, profile, twoProfiles } from './fixtures.mjs';
+import { answersNamed, comparedName, manyNodes, mockApi, node, profile, twoProfiles } from './fixtures.mjs';
 import { accessibilityNodes, checkAccessibility, checkLayout } from './harness.mjs';
 
 const FILE = '/home/made/src/lib.rs';
@@ -98,6 +98,8 @@ export function profileChecks({ browser, checks, open, at, parameter, graph }) {
     const box = await page.locator('.flame').boundingBox();
     await page.mouse.click(box.x + 40, box.y + 48, { button: 'right' });
     await page.waitForSelector('.node-menu');
+    const entry = await page.textContent('.node-menu button:has(kbd:text-is("D"))');
+    checks.equal(entry.replace(/\s+/g, ' '), 'Hide crate madeD', 'a menu entry hides the crate');
     await checkAccessibility(page, checks, 'the context menu');
     await page.keyboard.press('Escape');
     await page.waitForSelector('.node-menu', { state: 'detached' });
@@ -121,6 +123,77 @@ export function profileChecks({ browser, checks, open, at, parameter, graph }) {
       point('mouse', 'pointermove', 3, 560);
     });
     await page.waitForFunction(() => Number(document.querySelector('.flame canvas').dataset.share) === 0.5);
+    await page.context().close();
+  }
+
+  async function invertedTree() {
+    const page = await open(browser, checks);
+    await mockApi(page, recursiveTree());
+    await page.goto(at('profile?view=tree&invert=1'));
+    await page.waitForSelector('.tree tbody tr');
+    const rows = await page.$$eval('.tree tbody tr', (all) =>
+      all.map((row) => `${row.getAttribute('aria-level')} ${row.children[1].textContent.replace(/[▾▸·]/g, '').trim()}`),
+    );
+    const expected = '1 all, 2 leaf, 3 walk, 4 walk, 5 load, 2 walk, 2 other';
+    checks.equal(rows.join(', '), expected, 'an inverted tree starts with the functions that ran');
+    const link = await page.getAttribute('.download a[download$=".svg"]', 'href');
+    checks.equal(new URL(link, page.url()).searchParams.get('invert'), 'true', 'a file is inverted too');
+    const pprof = await page.getAttribute('.download a[download$=".pb.gz"]', 'href');
+    const inverts = new URL(pprof, page.url()).searchParams.has('invert');
+    checks.equal(inverts, false, 'pprof has no inverted trees, so its file is upright');
+    await page.keyboard.press('i');
+    await page.waitForFunction(() => !new URL(location.href).searchParams.has('invert'));
+    checks.equal(await page.isChecked('label:has-text("inverted") input'), false, 'i turns the tree');
+    await page.context().close();
+  }
+
+  async function searchScope() {
+    const page = await open(browser, checks);
+    await mockApi(page, recursiveTree());
+    await page.goto(at('profile?q=walk'));
+    const summary = (text) => page.waitForSelector(`.search output:text-is(${JSON.stringify(text)})`);
+    await summary('names in this profile: 1 function, 2 frames, 90.0% of total');
+    await page.fill('.search input', 'crate:made');
+    await summary('crates in this profile: 3 functions, 4 frames, 100% of total');
+    await page.fill('.search input', 'le.f');
+    await summary('names in this profile: 1 function, 1 frame, 60.0% of total');
+    await page.click('button[aria-label="hide what was found"]');
+    await page.waitForSelector('.transforms .chip');
+    checks.equal(parameter(page, 'hide'), 're:le.f', 'what was found can be hidden');
+    const hidden = await page.textContent('.transforms .soft');
+    checks.equal(hidden, '6.00 s hidden', 'the time that a pattern hides is stated');
+    await page.context().close();
+  }
+
+  async function flameChart() {
+    const page = await open(browser, checks);
+    const second = (at) => node(0, `2026-01-31T12:00:0${at}Z`, 'group', 0, '');
+    const nodes = [
+      second(1),
+      node(1, 'load', 'task', 0, ''),
+      node(2, 'walk', 'function', 1e9, FILE),
+      second(2),
+      node(4, 'load', 'task', 0, ''),
+      node(5, 'walk', 'function', 1e9, FILE),
+      second(4),
+      node(7, 'load', 'task', 0, ''),
+      node(8, 'leaf', 'function', 5e8, FILE),
+    ];
+    await mockApi(page, { ...answersNamed(['load']), profile: profile(nodes) });
+    const request = page.waitForRequest((one) => /profile\?.*format=columns.*group=second/.test(one.url()));
+    await page.goto(at('profile?view=chart'));
+    await request;
+    const note = (await page.textContent('.chart-note')).replace(/\s+/g, ' ');
+    checks.expect(/a column for each second of all threads/.test(note), 'the chart says its resolution', note);
+    const tip = async (share) => {
+      const box = await page.locator('.flame').boundingBox();
+      await page.mouse.move(box.x + share * box.width, box.y + 45);
+      await page.waitForSelector('.tip.floating');
+      return (await page.textContent('.tip')).replace(/\s+/g, ' ');
+    };
+    checks.expect(/walk.*2 seconds.*2\.00 s/.test(await tip(0.3)), 'equal neighbors are joined', await tip(0.3));
+    checks.expect(/leaf.*1 second.*500 ms/.test(await tip(0.8)), 'a gap stays a gap', await tip(0.8));
+    await checkAccessibility(page, checks, 'the flame chart');
     await page.context().close();
   }
 
@@ -221,8 +294,10 @@ export function profileChecks({ browser, checks, open, at, parameter, graph }) {
     await page.keyboard.press('b');
     await page.waitForSelector('.sandwich h2');
     await page.keyboard.press('v');
+    await page.waitForFunction(() => new URL(location.href).searchParams.get('view') === 'chart');
+    await page.keyboard.press('v');
     await page.waitForSelector(graph);
-    checks.equal(parameter(page, 'view'), null, 'v shows the next view');
+    checks.equal(parameter(page, 'view'), null, 'v shows the next view, and after the last the first');
     await page.keyboard.press('?');
     await page.waitForSelector('dialog[open]');
     await page.keyboard.press('Escape');
@@ -269,6 +344,83 @@ export function profileChecks({ browser, checks, open, at, parameter, graph }) {
     await live.context().close();
   }
 
+  /** The table of task names says what got slower, and a click shows the functions of that task. */
+  async function comparedTasks() {
+    const page = await open(browser, checks);
+    const { compare, ...answers } = twoProfiles();
+    const names = [
+      comparedName('decode', 'slower'),
+      comparedName('load', 'no_change'),
+      comparedName('rare', 'too_few'),
+      comparedName('fresh', 'only_after'),
+    ];
+    await mockApi(page, { ...answers, compare: { ...compare, tests: 9, names, omitted: 3 } });
+    const [asked] = await Promise.all([page.waitForRequest(/tasks\/compare/), page.goto(at('compare?worker=w'))]);
+    const { searchParams } = new URL(asked.url());
+    checks.equal(
+      ['from', 'to', 'before_from', 'before_to', 'worker', 'before_worker']
+        .map((name) => searchParams.get(name))
+        .join(),
+      '-5m,now,-10m,-5m,w,w',
+      'both sides are asked for',
+    );
+    await page.waitForSelector('table.compared');
+    const rows = await page.$$eval('table.compared tbody tr', (rows) =>
+      rows.map((row) => [...row.children].map((cell) => cell.textContent.trim()).join('; ')),
+    );
+    checks.equal(
+      rows[0],
+      'decode; slower, exceeds noise; 100 ms → 200 ms ×2.00; 200 ms → 400 ms ×2.00; 300 ms → 600 ms ×2.00; ' +
+        '1,000 → 1,200; 0% → 5.00% more',
+      'a slower task has its figures and a verdict',
+    );
+    checks.equal(
+      rows
+        .slice(1)
+        .map((row) => row.split('; ')[1])
+        .join(),
+      'no change beyond noise,too few,only after',
+      'verdicts in words',
+    );
+    checks.expect(
+      /9 changes tested.*at most 5%/.test(await page.textContent('main')),
+      'the table states its rate of false alarms',
+    );
+    checks.expect((await page.textContent('main')).includes('3 more names'), 'names past the limit are counted');
+    const box = await page.locator('table.compared tbody tr >> nth=0').boundingBox();
+    const [profile] = await Promise.all([
+      page.waitForRequest((request) => /api\/v1\/profile\?.*task=decode/.test(request.url())),
+      page.mouse.click(box.x + box.width / 2, box.y + box.height / 2),
+    ]);
+    checks.expect(profile !== null, 'a click on a row asks for its functions');
+    await page.waitForSelector('tr.chosen button[aria-pressed="true"]');
+    await page.waitForSelector('h2 >> text=in decode');
+    checks.equal(await page.locator('table.compared tbody tr').count(), 4, 'the other names stay');
+    await page.context().close();
+  }
+
+  /** Percentiles over time on a task's page, from the collector's answer. */
+  async function durationTrend() {
+    const page = await open(browser, checks);
+    await mockApi(page, answersNamed(['load', 'store']));
+    const [asked] = await Promise.all([page.waitForRequest(/tasks\/durations/), page.goto(at('tasks/load?from=-10m'))]);
+    checks.equal(new URL(asked.url()).searchParams.get('task'), 'load', 'the durations of that task are asked for');
+    const chart = 'figure[aria-label^="Duration over time"]';
+    await page.waitForSelector(`${chart} canvas`);
+    const legend = await page
+      .locator('section', { has: page.locator(chart) })
+      .locator('.legend')
+      .textContent();
+    checks.equal(legend.replace(/\s+/g, ' ').trim(), 'p50 p90 p99', 'there is a line for each percentile');
+    const plot = await page.locator(`${chart} .u-over`).boundingBox();
+    await page.mouse.move(plot.x + 20, plot.y + 20);
+    await page.mouse.down();
+    await page.mouse.move(plot.x + 200, plot.y + 30, { steps: 5 });
+    await page.mouse.up();
+    await page.waitForSelector('.live.pinned');
+    await page.context().close();
+  }
+
   async function searching() {
     const page = await open(browser, checks);
     await page.goto(at('profile'));
@@ -277,7 +429,7 @@ export function profileChecks({ browser, checks, open, at, parameter, graph }) {
     await page.keyboard.type('alloc|write');
     await page.waitForSelector('.search output');
     checks.expect(
-      /[\d.]+% of total.*\d nodes?/.test(await page.textContent('.search output')),
+      /\d frames?.*[\d.]+% of total/.test(await page.textContent('.search output')),
       'a search shows its share',
     );
     await page.waitForFunction(() => new URL(location.href).searchParams.get('q') === 'alloc|write');
@@ -293,8 +445,162 @@ export function profileChecks({ browser, checks, open, at, parameter, graph }) {
     await page.context().close();
   }
 
+  async function hiddenTime() {
+    const page = await open(browser, checks);
+    const answers = answersNamed(['load']);
+    const NS = 1e9;
+    Object.assign(answers.profile.hidden, { outside_ns: 5 * NS, total_ns: 8 * NS });
+    Object.assign(answers.profile.hidden.states, { disk_ns: 3 * NS, wait_ns: 3 * NS, total_ns: 3 * NS });
+    await mockApi(page, answers);
+    const parameters = (request) => new URL(request.url()).searchParams;
+    const asked = page.waitForRequest(/api\/v1\/profile\?/);
+    await page.goto(at('profile'));
+    await page.waitForSelector(graph);
+    const first = parameters(await asked);
+    const view = ['state', 'outside', 'stacks'].map((name) => first.getAll(name).join());
+    checks.equal(view.join(), 'cpu,hidden,simple', 'the default is time of tasks on CPU');
+    const hidden = (await page.textContent('.hidden-time')).replace(/\s+/g, ' ');
+    checks.equal(hidden.trim(), 'Hidden: 5.00 s outside tasks show, 3.00 s waiting show', 'hidden time by reason');
+    const waiting = page.waitForRequest((request) => request.url().includes('state=wait'));
+    await page.click('.hidden-time button >> nth=1');
+    checks.equal(
+      parameters(await waiting)
+        .getAll('state')
+        .join(),
+      'cpu,wait',
+      'one click adds waiting',
+    );
+    await page.waitForSelector('.chip[aria-pressed="true"] >> text=disk');
+    const all = page.waitForRequest((request) => request.url().includes('state=all'));
+    await page.click('.chip >> text=runnable');
+    await all;
+    checks.equal(parameter(page, 'state'), 'all', 'all states have one word');
+    await page.context().close();
+  }
+
+  async function copyLink() {
+    const page = await open(browser, checks);
+    await mockApi(page, answersNamed(['load']));
+    // As on an origin that is not secure.
+    await page.addInitScript(() => Object.defineProperty(navigator, 'clipboard', { value: undefined }));
+    await page.goto(at('profile?from=-10m&view=flame'));
+    await page.waitForSelector(graph);
+    await page.click('.copy-link');
+    await page.waitForSelector('.notice >> text=Copied the link');
+    await page.focus('.search input');
+    await page.keyboard.press('Control+V');
+    const pasted = await page.inputValue('.search input');
+    const link = new URL(pasted);
+    const [from, to] = ['from', 'to'].map((name) => Date.parse(link.searchParams.get(name)));
+    checks.equal(to - from, 600_000, 'the copied link has fixed times');
+    checks.equal(link.searchParams.get('view'), 'flame', 'the copied link has the whole view');
+    await page.context().close();
+  }
+
+  /** The time of a file of the profile, in nanoseconds. */
+  async function timeOfFile(url) {
+    const answer = await fetch(url);
+    const text = await answer.text();
+    const format = new URL(url).searchParams.get('format');
+    const sum = (weights) => weights.reduce((total, weight) => total + weight, 0);
+    if (format === 'json') return JSON.parse(text).totals.total_ns;
+    if (format === 'nested') return JSON.parse(text).count;
+    if (format === 'speedscope') return sum(JSON.parse(text).profiles[0].weights);
+    if (format === 'firefox') {
+      const milliseconds = JSON.parse(text).threads.map((thread) => sum(thread.samples.weight));
+      return Math.round(sum(milliseconds) * 1e6);
+    }
+    if (format === 'csv') {
+      const rows = text.trim().split('\n').slice(1);
+      // The last nine cells are self time, total time, and self time by each of seven states.
+      return sum(rows.map((row) => Number(row.split(',').at(-9))));
+    }
+    // What is in these files is a test of their crates.
+    if (format === 'pprof' || format === 'parquet') return Number(answer.headers.get('x-emberline-total-ns'));
+    if (format === 'svg') return Number(/total_samples="(\d+)"/.exec(text)[1]);
+    const lines = text.trim().split('\n');
+    return lines.reduce((sum, line) => sum + Number(line.slice(line.lastIndexOf(' ') + 1)), 0);
+  }
+
+  async function filesHaveTheView() {
+    const page = await open(browser, checks);
+    // The samples of the last seconds are still on their way.
+    const [from, to] = [35, 5].map((seconds) => new Date(Date.now() - seconds * 1000).toISOString());
+    await page.goto(at(`profile?task=qr&state=cpu&state=runnable&from=${from}&to=${to}`));
+    await page.waitForSelector(graph);
+    const same = async (what) => {
+      await page.waitForSelector('.views[aria-busy="false"]');
+      const shown = Number(await page.getAttribute('.views', 'data-total-ns'));
+      const links = await page.$$eval('.download a', (all) => all.map((link) => [link.href, link.download]));
+      checks.equal(links.length, 9, 'number of files');
+      for (const [url, name] of links) {
+        checks.equal(await timeOfFile(url), shown, `${what}: the time in ${name}`);
+        const isNamed =
+          /^emberline-qr-\d{8}T\d{6}Z\.(svg|pb\.gz|csv|parquet|collapsed\.txt|((speedscope|firefox|nested)\.)?json)$/.test(
+            name,
+          );
+        checks.expect(isNamed, 'a file has the name of the task and its start', name);
+      }
+      return shown;
+    };
+    const whole = await same('the default');
+    checks.expect(whole > 0, 'there is a profile');
+    await page.focus('.flame');
+    for (const key of ['ArrowDown', 'ArrowDown', 'ArrowDown', 'f']) await page.keyboard.press(key);
+    await page.waitForSelector('.transforms');
+    await same('focus');
+    await page.keyboard.press('c');
+    await page.waitForFunction(() => new URL(location.href).searchParams.has('recursion'));
+    await page.focus('.flame');
+    for (const key of ['ArrowDown', 'ArrowDown', 'Enter']) await page.keyboard.press(key);
+    await page.waitForFunction(() => new URL(location.href).searchParams.has('zoom'));
+    await same('focus, recursion and zoom');
+    await page.selectOption('.toolbar select >> nth=0', 'own');
+    await page.waitForFunction(() => new URL(location.href).searchParams.get('stacks') === 'own');
+    await same('own code');
+    await page.click('.download summary');
+    await page.waitForSelector('.download[open] >> text=Collapsed stacks');
+    await page.keyboard.press('Escape');
+    await page.waitForSelector('.download:not([open])');
+    await page.context().close();
+  }
+
+  async function oneTask() {
+    const page = await open(browser, checks);
+    await page.goto(at('tasks/compress?from=-60s'));
+    const asked = page.waitForRequest((request) => /profile\?.*thread=/.test(request.url()));
+    await page.click('table a >> text=profile ›');
+    const question = new URL((await asked).url()).searchParams;
+    checks.equal(question.getAll('worker').length, 1, 'the profile of a task is of its worker');
+    await page.waitForSelector('.coverage');
+    const text = await page.textContent('.coverage');
+    checks.expect(
+      /ran [\d.]+ \S+ on the thread .*\. The profile covers .* of (this thread|all threads)/.test(text),
+      'the profile says what it covers',
+      text,
+    );
+    // A thread whose stacks are not its own is shown with the others.
+    const only = parameter(page, 'only') === '0' ? '1' : '0';
+    await page.click('.coverage button');
+    await page.waitForFunction((value) => new URL(location.href).searchParams.get('only') === value, only);
+    await page.waitForSelector(`.coverage >> text=${only === '1' ? 'show all threads' : 'show this thread only'}`);
+    await page.context().close();
+  }
+
   return {
-    mocked: [treeTransforms, callTree, splitByPhase, manyNodesStaySmall],
-    live: [statusToHottestFunction, flameGraph, comparing, searching],
+    mocked: [
+      hiddenTime,
+      copyLink,
+      treeTransforms,
+      invertedTree,
+      searchScope,
+      flameChart,
+      callTree,
+      splitByPhase,
+      manyNodesStaySmall,
+      comparedTasks,
+      durationTrend,
+    ],
+    live: [filesHaveTheView, oneTask, statusToHottestFunction, flameGraph, comparing, searching],
   };
 }

@@ -1,11 +1,16 @@
 // Checks the page in a browser against a collector with a live fleet:
 //   node run.mjs http://127.0.0.1:4747 [directory for screenshots]
-// EMBERLINE_CHECK names the checks to run, separated by commas.
+// EMBERLINE_TOKEN is an operator's token; EMBERLINE_CHECK names the checks to run, separated by commas.
 
 import { fleetChecks } from './fleet.mjs';
-import { Checks, closeAllPages, open, proxy, start } from './harness.mjs';
+import { goldenChecks } from './golden.mjs';
+import { Checks, closeAllPages, FLEET_MS_MAX, open, proxy, start, waitForFleet } from './harness.mjs';
+import { loginChecks } from './login.mjs';
 import { pageChecks } from './pages.mjs';
 import { profileChecks } from './profile.mjs';
+import { reportChecks } from './report.mjs';
+import { restartChecks } from './restarts.mjs';
+import { walkChecks } from './walk.mjs';
 
 const [, , target, pictures] = process.argv;
 
@@ -16,36 +21,25 @@ const watchdog = setTimeout(() => {
   process.exit(1);
 }, ALL_MS_MAX);
 
-/** How long a fleet may take until tasks of each name have ended. */
-const FLEET_MS_MAX = 120_000;
-
 const checks = new Checks();
 const browser = await start();
 // All checks go through a proxy, below a path: what works there also works at the root.
-const below = await proxy(target, '/behind/a-proxy/');
+const token = process.env.EMBERLINE_TOKEN;
+const below = await proxy(target, '/behind/a-proxy/', { token });
 const context = {
   browser,
   checks,
   open,
-  target,
+  target: target.replace(/\/?$/, '/'),
+  token,
   pictures,
+  program: process.env.EMBERLINE_PROGRAM,
   fleetMsMax: FLEET_MS_MAX,
   graph: '.flame canvas[data-rects]',
   at: (path) => below.url + path,
   apiUrl: (path) => `${below.url}api/v1/${path}`,
   parameter: (page, name) => new URL(page.url()).searchParams.get(name),
 };
-
-async function waitForFleet() {
-  const begun = Date.now();
-  for (;;) {
-    const answer = await fetch(context.apiUrl('tasks?summary=true')).then((response) => response.json());
-    const seen = new Set(answer.names.filter(({ durations }) => durations).map(({ name }) => name));
-    if (seen.has('qr') && seen.has('compress')) return;
-    if (Date.now() - begun > FLEET_MS_MAX) throw new Error(`the fleet has shown only ${[...seen]}`);
-    await new Promise((later) => setTimeout(later, 500));
-  }
-}
 
 async function run(check) {
   const begun = Date.now();
@@ -60,12 +54,21 @@ async function run(check) {
 }
 
 const only = process.env.EMBERLINE_CHECK?.split(',');
-const groups = [pageChecks, profileChecks, fleetChecks].map((group) => group(context));
+const groups = [
+  loginChecks,
+  pageChecks,
+  profileChecks,
+  goldenChecks,
+  walkChecks,
+  fleetChecks,
+  reportChecks,
+  restartChecks,
+].map((group) => group(context));
 const chosen = (kind) => groups.flatMap((group) => group[kind]).filter(({ name }) => !only || only.includes(name));
 // The fleet starts while checks with mocked answers run.
 for (const check of chosen('mocked')) await run(check);
 const live = chosen('live');
-if (live.length > 0) await waitForFleet();
+if (live.length > 0) await waitForFleet(context.apiUrl);
 for (const check of live) await run(check);
 
 clearTimeout(watchdog);

@@ -3,17 +3,22 @@
 import './style.css';
 import { render } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
+import { Account } from './components/Account';
+import { CopyLink } from './components/CopyLink';
+import { ErrorBoundary } from './components/ErrorBoundary';
 import { Help } from './components/Help';
 import { lazy } from './components/Lazy';
-import { EmptyState } from './components/Messages';
+import { EmptyState, InvalidRange } from './components/Messages';
 import { RangePicker } from './components/RangePicker';
 import { currentAddress, href, navigate, rangeOf, setParams, sharedParams, useAddress } from './core/address';
-import { prepareColors } from './core/colors';
+import { nowMs } from './core/clock';
+import { chooseTheme, chosenTheme, prepareColors } from './core/colors';
 import { useKeys } from './core/keys';
 import { safeText } from './core/names';
 import { disconnectedAt, ingestStopped, pauseTime, togglePause, usePausedSeconds } from './core/query';
+import { fetchSession } from './core/session';
 import { fetchTaskNames } from './core/task-names';
-import { isLive } from './core/time';
+import { isLive, resolveRange } from './core/time';
 
 const StatusPage = lazy(async () => (await import('./pages/status')).StatusPage);
 const ProfilePage = lazy(async () => (await import('./pages/profile')).ProfilePage);
@@ -63,6 +68,7 @@ for (const icon of document.querySelectorAll<HTMLLinkElement>('link[rel="icon"]'
 function App() {
   const { page, item, params } = useAddress();
   const [help, setHelp] = useState(false);
+  const range = resolveRange(rangeOf(params), nowMs());
   useEffect(() => {
     const label = item === null ? (LINKS.find(([to]) => to === page)?.[1] ?? page) : safeText(item, 60);
     document.title = page === '' ? 'Emberline' : `${label} · Emberline`;
@@ -73,17 +79,20 @@ function App() {
   useKeys((key, target) => {
     const at = ['1', '2', '3', '4', '5', '6', '7', '8'].indexOf(key);
     if (key === '?') setHelp(true);
-    else if (key === ' ' && target.tagName !== 'BUTTON' && target.tagName !== 'A') togglePause();
+    else if (key === ' ' && !/^(BUTTON|A|SUMMARY)$/.test(target.tagName)) togglePause();
     else if (at >= 0) navigate(LINKS[at][0], sharedParams());
     else return false;
     return true;
   });
   return (
     <div onClick={follow}>
+      <button class="skip" onClick={skip}>
+        Skip to content
+      </button>
       <div class="top">
         <header>
-          <a class="brand" href={href('', sharedParams())}>
-            Emberline
+          <a class="brand" href={href('', sharedParams())} aria-label="Emberline">
+            E<span class="wide-only">mberline</span>
           </a>
           <nav aria-label="Pages">
             {LINKS.map(([to, label]) => (
@@ -99,14 +108,29 @@ function App() {
           <span class="gap" />
           <RangePicker />
           <Live pinned={!isLive(rangeOf(params))} />
+          <CopyLink />
           <button class="round" aria-label="Help" title="Help (?)" onClick={() => setHelp(true)}>
             ?
           </button>
+          <Account />
         </header>
         <ConnectionBanner />
       </div>
-      <main>{view(page, item)}</main>
+      <main tabIndex={-1}>
+        {item === null && <h1 class="visually-hidden">{LINKS.find(([to]) => to === page)?.[1] ?? page}</h1>}
+        <ErrorBoundary attempt={location.href}>
+          {'error' in range ? <InvalidRange error={range.error} /> : view(page, item)}
+        </ErrorBoundary>
+      </main>
       <footer>
+        <label>
+          Theme{' '}
+          <select value={chosenTheme()} onChange={(event) => chooseTheme(event.currentTarget.value)}>
+            <option value="">system</option>
+            <option value="light">light</option>
+            <option value="dark">dark</option>
+          </select>
+        </label>{' '}
         <a href={href('licenses')}>Licenses</a>
       </footer>
       {help && <Help onClose={() => setHelp(false)} />}
@@ -147,6 +171,12 @@ function view(page: string, item: string | null) {
   }
 }
 
+/** Moves the focus past the controls: to the graph, or else to the page's content. */
+function skip() {
+  const content = document.querySelector<HTMLElement>('main [role="application"]') ?? document.querySelector('main');
+  content?.focus();
+}
+
 /** Links within the page change the address without loading a document. */
 function follow(event: MouseEvent) {
   const link = (event.target as Element).closest?.('a');
@@ -170,13 +200,13 @@ function Live({ pinned }: { pinned: boolean }) {
         title="This range is fixed; show the newest data again"
         onClick={() => setParams({ from: null, to: null, zoom: null })}
       >
-        Fixed range · go live
+        <span class="wide-only">Fixed range · </span>go live
       </button>
     );
   if (isPaused)
     return (
       <button class="live paused" title="Resume (space)" onClick={togglePause}>
-        Paused ({behind} s of new data)
+        Paused <span class="wide-only">({behind} s of new data)</span>
       </button>
     );
   if (isLost)
@@ -226,6 +256,7 @@ const FIRST_WAIT_MS = 1000;
 
 const first = Promise.allSettled([
   fetchTaskNames().then((answer) => prepareColors(answer.names.map((task) => task.name))),
+  fetchSession(),
   VIEWS[currentAddress().page]?.begin(),
 ]);
 // Errors and late answers are shown by the page itself.

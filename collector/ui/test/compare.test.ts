@@ -6,7 +6,7 @@ import { profileBody } from './stacks';
 /** Self and total before and after of each function, in percent of a full weight. */
 function weights(before: [string, number], after: [string, number], scale: Scale) {
   const bodies = [before, after].map(([stacks, sampled_ns]) => profileBody(stacks, { sampled_ns }));
-  const compared = compare([bodies[0], bodies[1]], 'shown', scale);
+  const compared = compare([bodies[0], bodies[1]], scale);
   const { functions, layout } = compared;
   const percent = (weight: number) => Math.round((100 * weight) / FULL_WEIGHT);
   const columns = [compared.selfBefore, compared.selfAfter, compared.totalBefore, compared.totalAfter];

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { loadProfile } from '../src/flame/load';
 import { fromTransferable, toTransferable } from '../src/flame/transferable';
-import { profile, profileBody, stacksOf } from './stacks';
+import { profile, profileBody } from './stacks';
 
 test('a recursive function counts once in its total time', () => {
   const { functions, fnSelf, fnTotal } = profile('main;walk 1\nmain;walk;walk 2\nmain;walk;leaf;walk 4');
@@ -11,23 +11,10 @@ test('a recursive function counts once in its total time', () => {
   expect([fnSelf[leaf], fnTotal[leaf]]).toEqual([0, 4]);
 });
 
-test('time outside tasks is hidden and summed', () => {
-  const loaded = profile('[load];a 2\nidle 3\nidle;b 4', 'hidden');
-  expect(stacksOf(loaded)).toEqual(['[load];a 2']);
-  expect(loaded.outsideNs).toBe(7);
-});
-
-test('time outside tasks is shown if asked for, or if there are no tasks', () => {
-  expect(profile('[load];a 2\nidle 3', 'shown').outsideNs).toBe(0);
-  const loaded = profile('idle 3', 'hidden');
-  expect(loaded.outsideNs).toBe(0);
-  expect(stacksOf(loaded)).toEqual(['idle 3']);
-});
-
 test('functions of equal name in different files are kept apart', () => {
   const body = profileBody('main;a 1\nmain;b 2');
   body.profile.functions.names[2] = 'a';
-  const { functions } = loadProfile(body, 'shown');
+  const { functions } = loadProfile(body);
   expect(functions.names).toEqual(['main', 'a', 'a']);
   expect(functions.files[1]).not.toBe(functions.files[2]);
 });

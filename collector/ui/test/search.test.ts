@@ -1,6 +1,7 @@
 import { expect, test } from 'vitest';
 import { findByPathId, pathId } from '../src/flame/path';
-import { pattern, search, totalBelow } from '../src/flame/search';
+import { search, totalBelow } from '../src/flame/search';
+import { pattern, searchSelector, selected } from '../src/flame/select';
 import { profile } from './stacks';
 
 const STACKS = 'main;walk;walk;leaf 6\nmain;walk 1\nmain;other 3';
@@ -9,7 +10,11 @@ test.each([
   ['walk', 7, 2],
   ['^w|leaf', 7, 3],
   ['LEAF', 6, 1],
-  ['other\\.rs$', 3, 1],
+  ['file:other\\.rs$', 3, 1],
+  ['other\\.rs$', 0, 0],
+  ['file:walk', 7, 2],
+  ['crate:unknown', 10, 5],
+  ['crate:unk', 0, 0],
   ['nothing', 0, 0],
 ])('searching %s finds %i ns in %i nodes', (text, totalNs, nodes) => {
   const { layout, functions } = profile(STACKS);
@@ -26,6 +31,19 @@ test('an invalid regular expression is searched as text', () => {
   expect(pattern('closure(').test('{closure(0)}')).toBe(true);
   expect(pattern('a.b').test('axb')).toBe(true);
   expect(pattern('a.b(').test('axb(')).toBe(false);
+});
+
+test.each(['walk', '^w|leaf', 'file:other', 'crate:unknown', 'closure(', 'walk('])(
+  'a transform of the search %s selects what it found',
+  (text) => {
+    const { layout, functions } = profile(`${STACKS}\nclosure(0) 1`);
+    expect(selected(functions, [searchSelector(text)])).toEqual(search(text, layout, functions)!.functions);
+  },
+);
+
+test('an unfinished prefix searches nothing', () => {
+  const { layout, functions } = profile(STACKS);
+  expect(['file:', 'crate:'].map((text) => search(text, layout, functions))).toEqual([undefined, undefined]);
 });
 
 test('the share of a subtree counts nested matches once', () => {

@@ -2,7 +2,7 @@
 // `main`, waiting for the disk. Without a state it is on a CPU. A frame `[name]` is a task.
 
 import type { Functions, Layout } from '../src/flame/layout';
-import { type LoadedProfile, loadProfile, type Outside, type ProfileBody } from '../src/flame/load';
+import { type LoadedProfile, loadProfile, type ProfileBody } from '../src/flame/load';
 
 /** The body of a profile as the API returns it. */
 export function profileBody(stacks: string, more: Partial<ProfileBody> = {}): ProfileBody {
@@ -51,18 +51,22 @@ export function profileBody(stacks: string, more: Partial<ProfileBody> = {}): Pr
   return { ...more, profile: { pruned: 0, functions, parents, numbers, self } } as ProfileBody;
 }
 
-export function profile(stacks: string, outside: Outside = 'shown'): LoadedProfile {
-  return loadProfile(profileBody(stacks), outside);
+export function profile(stacks: string): LoadedProfile {
+  return loadProfile(profileBody(stacks));
 }
 
-/** The nodes of a layout that have time of their own, as collapsed stacks in the layout's order. */
-export function stacksOf({ layout, functions }: { layout: Layout; functions: Pick<Functions, 'names'> }): string[] {
+/** The nodes at and below `top` that have time of their own, as collapsed stacks in the layout's order. */
+export function stacksOf(
+  { layout, functions }: { layout: Layout; functions: Pick<Functions, 'names'> },
+  top = 0,
+): string[] {
   const paths = [''];
   const stacks: string[] = [];
   for (let node = 1; node < layout.count; node++) {
     const above = paths[layout.parent[node]];
     paths[node] = `${above}${above && ';'}${functions.names[layout.fn[node]]}`;
-    if (layout.self[node] > 0) stacks.push(`${paths[node]} ${layout.self[node]}`);
+    if (layout.self[node] > 0 && node >= top && node < layout.end[top])
+      stacks.push(`${paths[node]} ${layout.self[node]}`);
   }
   return stacks;
 }

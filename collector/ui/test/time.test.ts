@@ -1,4 +1,6 @@
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
+import examples from '../../../api/times.json';
+import numbers from '../../../flamegraph/numbers.json';
 import {
   bytes,
   clock,
@@ -11,6 +13,7 @@ import {
   percent,
   quantity,
   rangeText,
+  resolveRange,
   timeStepMs,
 } from '../src/core/time';
 
@@ -19,60 +22,60 @@ const NOW = Date.parse('2026-01-31T12:00:00Z');
 beforeEach(() => void vi.useFakeTimers({ now: NOW }));
 afterEach(() => void vi.useRealTimers());
 
-test.each([
-  ['now', 0],
-  ['-90s', -90_000],
-  ['-1h30m', -5_400_000],
-  ['-1500ms', -1500],
-  ['-1w', -604_800_000],
-  ['2026-01-31T12:00:01Z', 1000],
-  ['2026-01-31T13:00:00+01:00', 0],
-  [String(NOW / 1000), 0],
-])('the time %s is parsed', (text, relativeMs) => {
-  expect(parseTimeMs(text, NOW) - NOW).toBe(relativeMs);
+const examplesNow = Date.parse(examples.now);
+
+test.each(examples.from)('%j as the start of a range is %s', (text, expected) => {
+  expect(parseTimeMs(text, examplesNow)).toBe(Date.parse(expected));
 });
 
-test.each(['', 'yesterday', '5m', '-5', '-5x', '2026-01-31T12:00:00', '2026-01-31', '2026-13-31T12:00:00Z'])(
-  'the time %j is invalid',
-  (text) => {
-    expect(parseTimeMs(text, NOW)).toBeNaN();
-  },
-);
+test.each(examples.to)('%j as the end of a range is %s', (text, expected) => {
+  expect(parseTimeMs(text, examplesNow, 'to')).toBe(Date.parse(expected));
+});
+
+test.each(examples.invalid)('the time %j is invalid', (text) => {
+  expect(parseTimeMs(text, examplesNow)).toBeNaN();
+});
 
 test.each([
-  [0, '0 s'],
-  [7, '7.00 ns'],
-  [999.4e3, '999 µs'],
-  [1.2e6, '1.20 ms'],
-  [1e9, '1.00 s'],
-  [119e9, '119 s'],
-  [120e9, '2.00 min'],
-  [7500e9, '2 h 5 min'],
-  [3 * 86_400e9, '3.00 d'],
-  [-2e6, '-2.00 ms'],
-])('%d ns are %s', (ns, text) => {
+  ['-5m', 'now', undefined],
+  ['yesterday', 'now', '“yesterday” is not a time'],
+  ['-5m', '99999999999999', 'is not a time'],
+  ['-5m', '-10m', 'The range is reversed'],
+  ['-5m', '-5m', 'The range is empty'],
+])('the range from %s to %s is explained', (from, to, error) => {
+  const range = resolveRange({ from, to }, NOW);
+  if (error === undefined) expect(range).toEqual({ fromMs: NOW - 300_000, toMs: NOW });
+  else expect('error' in range && range.error).toContain(error);
+});
+
+test.each(numbers.duration as [number, string][])('%d ns are %s', (ns, text) => {
   expect(duration(ns)).toBe(text);
 });
 
+test.each(numbers.count as [number, string][])('the count %d is %s', (value, text) => {
+  expect(count(value)).toBe(text);
+});
+
+test.each(numbers.digits as [number, string][])('the number %d is %s', (value, text) => {
+  expect(digits(value)).toBe(text);
+});
+
+test.each(numbers.bytes as [number, string][])('%d bytes are %s', (value, text) => {
+  expect(bytes(value)).toBe(text);
+});
+
+test.each(numbers.percent as [[number, number], string][])('the share %j is %s', ([part, whole], text) => {
+  expect(percent(part, whole)).toBe(text);
+});
+
 test.each([
-  [digits(0), '0'],
-  [digits(0.5), '0.50'],
-  [digits(12.34), '12.3'],
-  [digits(1234.5), '1,235'],
-  [count(1_234_567), '1,234,567'],
-  [count(999), '999'],
+  [duration(-2e6), '-2.00 ms'],
+  [duration(0.3), '0 s'],
   [quantity(1, 'task'), '1 task'],
   [quantity(0, 'task'), '0 tasks'],
   [quantity(2500, 'task'), '2,500 tasks'],
-  [percent(1, 3), '33.3%'],
-  [percent(1, 1), '100%'],
-  [percent(0, 5), '0%'],
-  [percent(1, 1e6), '<0.01%'],
   [percent(1, 0), '–'],
-  [bytes(0), '0 B'],
-  [bytes(999), '999 B'],
-  [bytes(1500), '1.50 kB'],
-  [bytes(2.5e12), '2.50 TB'],
+  [percent(NaN, 1), '–'],
 ])('%s is %s', (text, expected) => {
   expect(text).toBe(expected);
 });
@@ -88,7 +91,7 @@ test('a range is named by its length, or by its ends', () => {
   const fixed = { from: '2026-01-31T11:00:00Z', to: '2026-01-31T11:01:30Z' };
   expect([isLive(fixed), isLive({ from: '-5m', to: 'now' })]).toEqual([false, true]);
   const [from, to] = [fixed.from, fixed.to].map((text) => clock(Date.parse(text)));
-  expect(rangeText(fixed, NOW)).toBe(`${from} – ${to} (90 s)`);
+  expect(rangeText(fixed, NOW)).toBe(`${from} – ${to} (1 min 30 s)`);
 });
 
 test('a clock time names the day unless it is today', () => {

@@ -1,30 +1,49 @@
 import { expect, test } from 'vitest';
+import examples from '../../../flamegraph/views.json';
+import { invertTree } from '../src/flame/invert';
+import { findByPathId } from '../src/flame/path';
 import { hasTransforms, ownStates, phasesOf, type TreeTransforms, transformTree } from '../src/flame/transform';
 import { profile, stacksOf } from './stacks';
 
 const NONE: TreeTransforms = { focus: [], hide: [], merge: [], recursion: false };
 const STACKS = 'main;walk;leaf 6\nmain;walk;walk 2\nmain;walk 1\nmain;other 3\nidle 4';
 
-test.each<[string, Partial<TreeTransforms>, string[], number]>([
-  ['nothing', {}, ['main;walk 1', 'main;walk;leaf 6', 'main;walk;walk 2', 'main;other 3', 'idle 4'], 0],
-  ['focus', { focus: ['leaf'] }, ['main;walk;leaf 6'], 10],
-  ['focus on two', { focus: ['leaf', 'other'] }, ['main;walk;leaf 6', 'main;other 3'], 7],
-  ['hide', { hide: ['walk'] }, ['idle 4', 'main;other 3'], 9],
-  ['merge', { merge: ['walk'] }, ['main 3', 'main;leaf 6', 'main;other 3', 'idle 4'], 0],
-  ['recursion', { recursion: true }, ['main;walk 3', 'main;walk;leaf 6', 'main;other 3', 'idle 4'], 0],
-  ['focus and hide', { focus: ['walk'], hide: ['leaf'] }, ['main;walk 1', 'main;walk;walk 2'], 13],
-])('%s', (_, transforms, expected, hiddenNs) => {
-  const loaded = profile(STACKS);
+interface View extends Partial<TreeTransforms> {
+  name: string;
+  invert?: boolean;
+  zoom?: string;
+  /** Sorted. */
+  shown: string[];
+  hidden_ns?: number;
+  zoomed_away_ns?: number;
+}
+
+test.each(examples.views as View[])('$name: as in files', (view) => {
+  const { zoom, shown, invert, hidden_ns = 0, zoomed_away_ns = 0, ...transforms } = view;
+  const loaded = profile(examples.stacks.join('\n'));
   const transformed = transformTree(loaded, { ...NONE, ...transforms });
-  expect(stacksOf(transformed)).toEqual(expected);
-  expect(transformed.hiddenNs).toBe(hiddenNs);
-  expect(transformed.layout.total[0] + hiddenNs).toBe(loaded.layout.total[0]);
+  const displayed = invert ? invertTree(transformed) : transformed;
+  const { layout, functions } = displayed;
+  expect(transformed.hiddenNs).toBe(hidden_ns);
+  expect(layout.total[0] + hidden_ns).toBe(loaded.layout.total[0]);
+  const node = zoom === undefined ? 0 : findByPathId(layout, functions, zoom);
+  expect(layout.total[0] - layout.total[node]).toBe(zoomed_away_ns);
+  expect(stacksOf(displayed, node).sort()).toEqual(shown);
 });
 
 test('sums by function are recomputed', () => {
   const { functions, fnSelf, fnTotal } = transformTree(profile(STACKS), { ...NONE, hide: ['leaf'] });
   const walk = functions.names.indexOf('walk');
   expect([fnSelf[walk], fnTotal[walk]]).toEqual([3, 3]);
+});
+
+test('an inverted tree has the states of the tree', () => {
+  const loaded = profile('main;read 2 disk\nmain;read;lock 3 lock\nmain 4 cpu\nother;read 8 cpu');
+  const { layout, functions, fnSelf } = invertTree(loaded);
+  expect([...layout.states.subarray(0, 7)]).toEqual([...loaded.layout.states.subarray(0, 7)]);
+  const read = functions.names.indexOf('read');
+  const root = layout.fn.indexOf(read);
+  expect([layout.depth[root], layout.total[root], fnSelf[read]]).toEqual([1, 10, 10]);
 });
 
 test('recursion alone is a transform', () => {

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
-import type { Epoch, WorkersAnswer } from '../src/core/api';
-import { epochWarnings, warningsOf } from '../src/pages/warnings';
+import type { Disconnect, Epoch, WorkersAnswer } from '../src/core/api';
+import { badEnds, epochWarnings, stateOf, warningsOf } from '../src/pages/warnings';
 
 const NOW_NS = Date.parse('2026-01-31T12:00:00Z') * 1e6;
 
@@ -11,14 +11,16 @@ function epoch(more: Partial<Epoch> = {}, losses: Partial<Epoch['account']> = {}
     last_seen: '2026-01-31T11:59:59Z',
     enabled: true,
     sampler_mode: 'full',
+    signal_blocked_threads: 0,
+    signal_blocked_since: null,
     clock: { offset_ns: 0, error_ns: 1000 },
     ticks: 1000,
     ticks_expected: 1000,
     ticks_throttled: 0,
-    refused: 0,
+    rejected: 0,
     account: {
       accepted_ns: 100e9,
-      lost_refused_ns: 0,
+      lost_rejected_ns: 0,
       lost_by_collector_ns: 0,
       lost_queue_ns: 0,
       lost_tasks: 0,
@@ -30,11 +32,20 @@ function epoch(more: Partial<Epoch> = {}, losses: Partial<Epoch['account']> = {}
 
 test.each<[string, Epoch, string[]]>([
   ['healthy', epoch(), []],
-  ['away', epoch({ state: 'away' }), ['away for 1.00 s']],
+  [
+    'away',
+    epoch({ state: 'away', disconnect: { cause: 'messages stopped' } as Disconnect }),
+    ['away for 1.00 s: messages stopped'],
+  ],
   ['late', epoch({ last_seen: '2026-01-31T11:59:50Z' }), ['late: no data for 10.0 s']],
+  [
+    'pushed by a foreign profiler, a minute ago',
+    epoch({ last_seen: '2026-01-31T11:59:00Z', sampler_mode: 'pushed by nodespy as pprof' }),
+    [],
+  ],
   ['losses', epoch({}, { lost_queue_ns: 1e9, lost_tasks: 1 }), ['lost 1.00 s of samples (1.00%)', 'lost 1 task']],
-  ['rejections', epoch({ refused: 2 }), ['2 messages rejected']],
-  ['gone', epoch({ state: 'gone', enabled: false }, { lost_refused_ns: 2e9 }), ['lost 2.00 s of samples (2.00%)']],
+  ['rejections', epoch({ rejected: 2 }), ['2 messages rejected']],
+  ['gone', epoch({ state: 'gone', enabled: false }, { lost_rejected_ns: 2e9 }), ['lost 2.00 s of samples (2.00%)']],
   ['clock', epoch({ clock: { offset_ns: 0, error_ns: 3e8 } as Epoch['clock'] }), ['clock error ±300 ms']],
   ['off', epoch({ enabled: false }), ['sampling is off']],
   ['sampler', epoch({ sampler_mode: 'reduced' }), ['sampler: reduced']],
@@ -51,10 +62,39 @@ function answer(epochs: Epoch[], open = true): WorkersAnswer {
 
 test('of earlier sessions only losses are reported', () => {
   const earlier = epoch({ enabled: false }, { lost_queue_ns: 1e9 });
-  expect(warningsOf(answer([earlier, epoch()]))).toEqual([{ worker: 'w', text: 'w: lost 1.00 s of samples (1.00%)' }]);
+  expect(warningsOf(answer([earlier, epoch()]), [])).toEqual([
+    { worker: 'w', text: 'w: lost 1.00 s of samples (1.00%)' },
+  ]);
 });
 
 test('a collector without ingestion or workers warns first', () => {
-  const texts = warningsOf(answer([epoch({ state: 'gone' })], false)).map(({ text }) => text);
+  const texts = warningsOf(answer([epoch({ state: 'gone' })], false), []).map(({ text }) => text);
   expect(texts).toEqual(['ingestion stopped: disk full', 'no worker is connected']);
+});
+
+function ended(life: string, reason: Disconnect['reason'], state: Epoch['state'] = 'gone'): Epoch {
+  return epoch({ epoch: life, state, disconnect: { reason, cause: 'why', next_step: 'look', at: '', at_ns: 1 } });
+}
+
+test('a life that ended badly is a warning until it is dismissed', () => {
+  const ends = (epochs: Epoch[], dismissed: string[] = []) =>
+    badEnds(answer(epochs), dismissed).map((one) => `${one.epoch.epoch} ${one.disconnect.reason}`);
+  expect(ends([ended('1', 'clean')])).toEqual([]);
+  expect(ends([ended('1', 'crashed', 'away')])).toEqual([]);
+  expect(ends([ended('1', 'crashed')])).toEqual(['1 crashed']);
+  expect(ends([ended('1', 'silent'), epoch()])).toEqual(['1 silent']);
+  expect(ends([ended('1', 'unknown'), epoch()])).toEqual([]);
+  expect(ends([ended('1', 'crashed'), ended('2', 'unknown')])).toEqual(['1 crashed', '2 unknown']);
+  expect(ends([ended('1', 'crashed'), ended('2', 'unknown')], ['1'])).toEqual(['2 unknown']);
+  const texts = (dismissed: string[]) =>
+    warningsOf(answer([ended('1', 'crashed'), epoch()]), dismissed).map(({ text }) => text);
+  expect(texts([])).toEqual(['w crashed']);
+  expect(texts(['1'])).toEqual([]);
+});
+
+test('the state of a life says how it ended', () => {
+  expect(stateOf(epoch())).toBe('● connected');
+  expect(stateOf(ended('1', 'silent', 'away'))).toBe('○ away');
+  expect(stateOf(ended('1', 'silent'))).toBe('○ went silent');
+  expect(stateOf(ended('1', 'clean'))).toBe('○ exited');
 });

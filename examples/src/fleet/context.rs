@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use agent::Phase;
 
+use super::pace::Pace;
 use super::record::{PhaseSpan, Recorder, Task};
 use crate::wire::WireError;
 
@@ -67,6 +68,8 @@ pub(crate) struct Context {
     pub(crate) seed: u64,
     pub(crate) stop: Stop,
     pub(crate) recorder: Arc<Recorder>,
+    /// The worker's share of the machine; `None`: all of it.
+    pub(super) pace: Option<Arc<Pace>>,
 }
 
 impl Context {
@@ -76,7 +79,20 @@ impl Context {
     }
 
     pub(crate) fn with_recorder(index: usize, seed: u64, recorder: Recorder) -> Self {
-        Self { index, seed, stop: Stop::default(), recorder: Arc::new(recorder) }
+        Self { index, seed, stop: Stop::default(), recorder: Arc::new(recorder), pace: None }
+    }
+
+    /// The number of threads that may compute at once.
+    pub(crate) fn threads(&self, most: usize) -> usize {
+        self.pace.as_ref().map_or(most, |pace| pace.threads(most))
+    }
+
+    /// Sleeps while the worker has used more CPU time than its share; called between two jobs.
+    pub(crate) fn rest(&self) {
+        let rest = self.pace.as_ref().map_or(Duration::ZERO, |pace| pace.rest());
+        if !rest.is_zero() {
+            self.stop.wait_for(rest);
+        }
     }
 
     pub(crate) fn task(&self, name: &'static str, key: String) -> Task {
@@ -99,17 +115,15 @@ impl Context {
 
     /// Returns an error if the fleet is stopping; called between any two pieces of work.
     pub(crate) fn check_stop(&self) -> Step<()> {
-        match self.stop.is_set() {
-            true => Err(Interrupt::Stopped),
-            false => Ok(()),
-        }
+        if self.stop.is_set() { Err(Interrupt::Stopped) } else { Ok(()) }
     }
 
     /// Classifies a broken exchange with `peer`: a stop in progress, or the loss of the peer.
     pub(crate) fn lost(&self, peer: usize, cause: WireError) -> Interrupt {
-        match self.stop.wait_for(STOP_GRACE) {
-            true => Interrupt::Stopped,
-            false => Interrupt::Lost { peer, cause },
+        if self.stop.wait_for(STOP_GRACE) {
+            Interrupt::Stopped
+        } else {
+            Interrupt::Lost { peer, cause }
         }
     }
 

@@ -69,7 +69,7 @@ impl Link {
         type_name: &'static str,
     ) -> Result<(), WireError> {
         let from = self.bytes;
-        self.transfer(Direction::Outgoing, (type_name, from), |link| {
+        self.transfer(Direction::Outgoing, type_name, from, |link| {
             link.write_all(bytes).map_err(WireError::Io)
         })
     }
@@ -83,7 +83,7 @@ impl Link {
         let from = self.bytes;
         let prefix = await_frame(self)?;
         let body =
-            self.transfer(Direction::Incoming, ("message", from), |link| read_body(prefix, link))?;
+            self.transfer(Direction::Incoming, "message", from, |link| read_body(prefix, link))?;
         let _phase = self.context.phase(Phase::Deserialize);
         decode_body(&body)
     }
@@ -97,7 +97,8 @@ impl Link {
     pub(crate) fn transfer<T>(
         &mut self,
         direction: Direction,
-        (type_name, from): (&'static str, u64),
+        type_name: &'static str,
+        from: u64,
         work: impl FnOnce(&mut Self) -> Result<T, WireError>,
     ) -> Result<T, WireError> {
         let _phase = self.context.phase(Phase::Transfer);
@@ -237,7 +238,8 @@ mod tests {
     fn only_awaited_workers_are_admitted() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let (context, other) = (Context::new(0, 0), Context::new(9, 0));
+        let context = Context::new(0, 0);
+        let other = Context::new(9, 0);
         let mut stranger = TcpStream::connect(address).unwrap();
         stranger.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
         let _uninvited = introduce(&other, 0, address).unwrap();
@@ -249,7 +251,8 @@ mod tests {
     /// A stop ends a read that would wait forever; a closed connection is not a stop.
     #[test]
     fn a_stop_ends_a_blocked_read() {
-        let (left, right) = (Context::new(0, 0), Context::new(1, 0));
+        let left = Context::new(0, 0);
+        let right = Context::new(1, 0);
         let (mut reading, writing) = pair(&left, &right);
         drop(writing);
         assert_eq!(reading.read(&mut [0; 8]).unwrap(), 0);

@@ -7,6 +7,8 @@ use std::thread::{Builder, JoinHandle};
 
 use anyhow::{Context as _, bail};
 
+use super::context::Context;
+
 type Job = Box<dyn FnOnce() + Send>;
 
 /// Threads that take jobs from one queue; they end when the pool is dropped.
@@ -17,13 +19,16 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    pub(crate) fn new(name: &str, threads: usize) -> anyhow::Result<Self> {
+    /// Starts at most `threads` threads: fewer if the worker's share of the machine is smaller.
+    pub(crate) fn new(context: &Context, name: &str, threads: usize) -> anyhow::Result<Self> {
         let (queue, jobs) = mpsc::channel::<Job>();
         let jobs = Arc::new(Mutex::new(jobs));
-        let threads = (0..threads)
+        let threads = (0..context.threads(threads))
             .map(|index| {
                 let jobs = Arc::clone(&jobs);
-                Builder::new().name(format!("{name}-{index}")).spawn(move || run_jobs(&jobs))
+                let context = context.clone();
+                let run = move || run_jobs(&jobs, &context);
+                Builder::new().name(format!("{name}-{index}")).spawn(run)
             })
             .collect::<Result<_, _>>()
             .with_context(|| format!("could not start the threads of {name}"))?;
@@ -48,7 +53,8 @@ impl Pool {
         let expected = items.len();
         let Some(queue) = &self.queue else { bail!("the pool has ended") };
         for (index, item) in items.into_iter().enumerate() {
-            let (sender, work) = (sender.clone(), work.clone());
+            let sender = sender.clone();
+            let work = work.clone();
             // A closed receiver wants no result; not the job's fault.
             let job = Box::new(move || drop(sender.send((index, work(item)))));
             queue.send(job).map_err(|_| anyhow::anyhow!("all threads of the pool have ended"))?;
@@ -74,7 +80,7 @@ impl Drop for Pool {
     }
 }
 
-fn run_jobs(jobs: &Mutex<Receiver<Job>>) {
+fn run_jobs(jobs: &Mutex<Receiver<Job>>, context: &Context) {
     loop {
         // A separate statement: the lock must be free while the job runs.
         let job = jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
@@ -82,6 +88,7 @@ fn run_jobs(jobs: &Mutex<Receiver<Job>>) {
             Ok(job) => job(),
             Err(_) => return,
         }
+        context.rest();
     }
 }
 
@@ -92,7 +99,7 @@ mod tests {
     /// Results come in the order of the items, whichever thread took them.
     #[test]
     fn results_keep_the_order_of_the_items() {
-        let pool = Pool::new("test", 3).unwrap();
+        let pool = Pool::new(&Context::new(0, 0), "test", 3).unwrap();
         let squares = pool.map((0..100u64).collect(), |number| number * number).unwrap();
         assert_eq!(squares, (0..100u64).map(|number| number * number).collect::<Vec<_>>());
     }
@@ -100,7 +107,7 @@ mod tests {
     /// A job that panics is an error of the call, which neither hangs nor panics itself.
     #[test]
     fn a_panicking_job_is_an_error() {
-        let pool = Pool::new("test", 2).unwrap();
+        let pool = Pool::new(&Context::new(0, 0), "test", 2).unwrap();
         let error = pool.map(vec![1, 2, 3], |number| {
             if number == 2 {
                 std::panic::resume_unwind(Box::new("on purpose"));

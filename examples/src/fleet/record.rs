@@ -225,9 +225,12 @@ impl Task {
 
 impl Drop for Task {
     fn drop(&mut self) {
-        self.end(drop, |counts| match std::thread::panicking() {
-            true => counts.panicked += 1,
-            false => counts.ok += 1,
+        self.end(drop, |counts| {
+            if std::thread::panicking() {
+                counts.panicked += 1;
+            } else {
+                counts.ok += 1;
+            }
         });
     }
 }

@@ -3,6 +3,7 @@
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::ops::Range;
+use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
 
 use anyhow::{Context as _, anyhow, bail};
@@ -10,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::context::Context;
 use super::link::{Link, join};
+use super::pace::Pace;
 use super::record::{LOG_VARIABLE, Recorder};
 use crate::{pipeline, qr, service};
 
@@ -77,7 +79,8 @@ pub fn worker_main(index: usize, workers: usize, collector_url: &str) -> anyhow:
             .with_context(|| format!("could not write a log to {LOG_VARIABLE}"))?,
         None => Recorder::new(worker),
     };
-    let context = Context::with_recorder(index, roster.seed, recorder);
+    let mut context = Context::with_recorder(index, roster.seed, recorder);
+    context.pace = Some(Arc::new(Pace::of_machine(workers)));
     let stop = context.stop.clone();
     // Not joined: it ends with the process if the roles fail before stdin ends.
     Builder::new().name("stdin".into()).spawn(move || {
@@ -102,9 +105,10 @@ struct Group {
 impl Group {
     fn of(index: usize, workers: usize) -> Self {
         let half = workers / 2;
-        match index < half {
-            true => Self { role: "qr", workers: 0..half },
-            false => Self { role: "pipeline", workers: half..workers },
+        if index < half {
+            Self { role: "qr", workers: 0..half }
+        } else {
+            Self { role: "pipeline", workers: half..workers }
         }
     }
 
@@ -219,8 +223,9 @@ fn say(message: &impl Serialize) -> anyhow::Result<()> {
 fn read_roster(stdin: &mut impl BufRead) -> anyhow::Result<Option<Roster>> {
     let mut line = String::new();
     stdin.take(ROSTER_BYTES_MAX).read_line(&mut line)?;
-    match line.is_empty() {
-        true => Ok(None),
-        false => Ok(Some(serde_json::from_str(&line).context("the fleet's roster is broken")?)),
+    if line.is_empty() {
+        Ok(None)
+    } else {
+        Ok(Some(serde_json::from_str(&line).context("the fleet's roster is broken")?))
     }
 }

@@ -66,7 +66,8 @@ fn candidates() -> Vec<PathBuf> {
 /// directories together.
 fn find_text(folders: &[PathBuf]) -> Vec<(PathBuf, u64)> {
     let mut files = Vec::new();
-    let (mut bytes, mut entries) = (0, 0);
+    let mut bytes = 0;
+    let mut entries = 0;
     let mut queue: VecDeque<PathBuf> = folders.iter().cloned().collect();
     while let Some(folder) = queue.pop_front() {
         // A missing or unreadable directory holds no text for us.

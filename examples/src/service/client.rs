@@ -128,14 +128,13 @@ impl Client<'_> {
         let answer = self
             .exchange_lines(request)
             .map_err(|cause| Interrupt::Lost { peer: self.peer, cause })?;
-        match answer == expected {
-            true => Ok(()),
-            false => {
-                let shorten = |text: &str| text.chars().take(60).collect::<String>();
-                let (answer, expected) = (shorten(&answer), shorten(expected));
-                Err(anyhow!("wrong answer: {answer:?} instead of {expected:?}").into())
-            }
+        if answer == expected {
+            return Ok(());
         }
+        let shorten = |text: &str| text.chars().take(60).collect::<String>();
+        let answer = shorten(&answer);
+        let expected = shorten(expected);
+        Err(anyhow!("wrong answer: {answer:?} instead of {expected:?}").into())
     }
 
     fn exchange_lines(&mut self, request: &str) -> Result<String, WireError> {
@@ -148,7 +147,7 @@ impl Client<'_> {
         let mut line = String::new();
         let answer = (&mut self.connection).take(LINE_BYTES_MAX).read_line(&mut line);
         let link = self.connection.get_mut();
-        link.transfer(Direction::Incoming, ("answer", from), |_| Ok(()))?;
+        link.transfer(Direction::Incoming, "answer", from, |_| Ok(()))?;
         match answer {
             Ok(_) if !line.ends_with('\n') => Err(WireError::Truncated),
             Ok(_) => {
@@ -186,7 +185,8 @@ mod tests {
     fn a_client_and_the_server_agree() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let (serving, asking) = (Context::new(3, 0), Context::new(0, 0));
+        let serving = Context::new(3, 0);
+        let asking = Context::new(0, 0);
         let server = {
             let serving = serving.clone();
             std::thread::spawn(move || serve(&serving, listener))
@@ -209,7 +209,8 @@ mod tests {
     /// A wrong answer fails the task and the role.
     #[test]
     fn a_wrong_answer_is_an_error() {
-        let (asking, lying) = (Context::new(0, 0), Context::new(3, 0));
+        let asking = Context::new(0, 0);
+        let lying = Context::new(3, 0);
         let (link, mut liar) = crate::fleet::link::pair(&asking, &lying);
         liar.write_all(b"OK 0000000000000000\n").unwrap();
         let wrong = new_client(&asking, link).in_task(Client::fill);

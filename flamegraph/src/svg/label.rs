@@ -1,10 +1,11 @@
 //! Replaces frame numbers in a layout by names and figures.
 
 use profiler_core::limits::bounded;
-use profiler_core::{Profile, State, Weight};
+use profiler_core::{NodeId, Profile, State, Weight};
 
 use super::{FONT_SIZE, FONT_WIDTH, IMAGE_WIDTH, SvgError};
-use crate::text::{duration, percent, printable, push_xml, short_name};
+use crate::symbols::{label, short_file};
+use crate::text::{duration, percentage, printable, push_xml};
 
 /// Longest name drawn, in bytes.
 const NAME_BYTES_MAX: usize = 1_024;
@@ -13,18 +14,19 @@ const NAME_BYTES_MAX: usize = 1_024;
 /// escaped, so no name can forge it.
 const FRAME: &str = "<g><title>";
 
-/// Copies `layout`, replacing each frame's number by the name of that node.
+/// Copies `layout`, replacing each frame's number by the name of that node and `figures` of it, and inserts
+/// `before_frames`.
 pub(super) fn write(
     layout: &str,
     profile: &Profile,
-    totals: &[Weight],
+    before_frames: &str,
+    figures: impl Fn(NodeId) -> String,
 ) -> Result<String, SvgError> {
     let (head, frames) = cut(layout, r#"<svg id="frames""#, "the list of frames")?;
     let mut pieces = frames.split(FRAME);
     let mut svg = String::with_capacity(layout.len() * 2);
     svg.push_str(head);
-    // inferno's search button is hardly visible.
-    svg.push_str("<style>#search { opacity:0.7; }</style>");
+    svg.push_str(before_frames);
     svg.push_str(r#"<svg id="frames""#);
     svg.push_str(pieces.next().unwrap_or_default());
     for piece in pieces {
@@ -32,7 +34,7 @@ pub(super) fn write(
         let (rectangle, rest) = cut(rest, "<text", "a frame's text")?;
         let (text, rest) = cut(rest, "</text>", "a text's end")?;
         let (position, _) = cut(text, ">", "a text's position")?;
-        let frame = Title::new(old_title, profile, totals)?;
+        let frame = Title::new(old_title, profile, &figures)?;
 
         svg.push_str(FRAME);
         push_xml(&mut svg, &frame.title);
@@ -65,29 +67,33 @@ struct Title {
 
 impl Title {
     /// Parses a layout's title, `0017 (1,234 samples, 5.00%)` or `all (…)`.
-    fn new(layout: &str, profile: &Profile, totals: &[Weight]) -> Result<Title, SvgError> {
+    fn new(
+        layout: &str,
+        profile: &Profile,
+        figures: impl Fn(NodeId) -> String,
+    ) -> Result<Title, SvgError> {
         let missing = "a frame's number";
         let (key, _) = cut(layout, " (", missing)?;
         if key == "all" {
-            let figures = figures(totals[0], totals[0], None);
+            let figures = figures(NodeId::ROOT);
             return Ok(Title { title: format!("all ({figures})"), name: "all".to_owned() });
         }
-        let id: usize = key.parse().map_err(|_| SvgError::Form { missing })?;
+        let id: u32 = key.parse().map_err(|_| SvgError::Form { missing })?;
         let index = id.checked_sub(1).ok_or(SvgError::Form { missing })?;
-        let node = profile.nodes().get(index).ok_or(SvgError::Form { missing })?;
+        let node = profile.nodes().get(index as usize).ok_or(SvgError::Form { missing })?;
         let frame = profile.frame(node.frame);
 
+        let name = bounded(&label(&frame), NAME_BYTES_MAX).into_owned();
+        let mut figures = figures(NodeId(id));
+        // Paths without the directories of the machine that built the program.
         let line = if frame.line > 0 { format!(":{}", frame.line) } else { String::new() };
-        let full = frame.label();
-        let short = short_name(&full);
-        let mut name = bounded(&printable(&short), NAME_BYTES_MAX).into_owned();
-        name.push_str(&line);
-        let place = if frame.file.is_empty() { frame.module } else { frame.file };
-        let mut figures = figures(totals[id], totals[0], Some(node.own));
+        let library = frame.module.rsplit('/').next().unwrap_or_default();
+        let place = if frame.file.is_empty() { library } else { short_file(frame.file) };
         if !place.is_empty() {
             figures.push_str(&format!(", {}{line}", inner(place)));
         }
-        if short != full {
+        let full = frame.label();
+        if !name.starts_with(&*printable(&full)) {
             figures.push_str(&format!(", {}", inner(&full)));
         }
         Ok(Title { title: format!("{name} ({figures})"), name })
@@ -103,17 +109,19 @@ fn inner(text: &str) -> String {
 /// Time, share of the whole, own time, states, and kinds of waiting. In capitals, because the
 /// search covers these words too: a search for `lock` should find functions, not everything that
 /// waited for a lock.
-fn figures(total: Weight, whole: Weight, own: Option<Weight>) -> String {
+pub(super) fn figures(profile: &Profile, totals: &[Weight], node: NodeId) -> String {
+    let total = totals[node.index()];
+    let own = own(profile, node);
     let all = total.total_ns();
-    let share = percent(all, whole.total_ns());
-    let mut figures = format!("{}, {share:.2}%", duration(all));
-    if let Some(own) = own.filter(|own| !own.is_zero()) {
+    let mut figures = format!("{}, {}", duration(all), percentage(all, totals[0].total_ns()));
+    if !own.is_zero() {
         figures.push_str(&format!(", Self {}", duration(own.total_ns())));
     }
-    let (cpu, runnable) = (total.get(State::Cpu), total.get(State::Runnable));
+    let cpu = total.get(State::Cpu);
+    let runnable = total.get(State::Runnable);
     for (name, part) in [("CPU", cpu), ("Runnable", runnable), ("Wait", total.wait_ns())] {
         if part > 0 {
-            figures.push_str(&format!(", {name} {:.0}%", percent(part, all)));
+            figures.push_str(&format!(", {name} {}", percentage(part, all)));
         }
     }
     let kinds: Vec<String> = State::WAITS
@@ -125,6 +133,12 @@ fn figures(total: Weight, whole: Weight, own: Option<Weight>) -> String {
         figures.push_str(&format!(" [{}]", kinds.join(", ")));
     }
     figures
+}
+
+/// A node's weight without its children; the root has none.
+pub(super) fn own(profile: &Profile, node: NodeId) -> Weight {
+    let index = node.index().checked_sub(1);
+    index.map(|index| profile.nodes()[index].own).unwrap_or_default()
 }
 
 /// Name of a kind of waiting in a title.
@@ -146,20 +160,20 @@ fn width_percent(rectangle: &str) -> Result<f64, SvgError> {
     width.parse().map_err(|_| SvgError::Form { missing })
 }
 
-/// Cuts `name` to the width, from its start, as inferno's script does: this is visible where
-/// scripts do not run.
+/// Cuts the end of `name` to fit the width, as inferno's script does: this is visible where scripts do not
+/// run.
 fn fitted(name: &str, width_percent: f64) -> String {
     let width = width_percent / 100.0 * IMAGE_WIDTH as f64;
     let fit = (width / (FONT_SIZE as f64 * FONT_WIDTH)) as usize;
-    let length = name.chars().count();
     if fit < 3 {
         return String::new();
     }
-    if length < fit {
+    if name.chars().count() < fit {
         return name.to_owned();
     }
-    let tail: String = name.chars().skip(length + 2 - fit).collect();
-    format!("..{tail}")
+    let mut head: String = name.chars().take(fit - 2).collect();
+    head.push_str("..");
+    head
 }
 
 #[cfg(test)]
@@ -170,9 +184,9 @@ mod tests {
     fn text_fits_its_rectangle() {
         // 1,200 pixels hold 169 characters of 7.08 pixels.
         assert_eq!(fitted("main", 100.0), "main");
-        assert_eq!(fitted("abcdefgh", 5.0), "..cdefgh");
-        assert_eq!(fitted("abcdefghi", 5.0), "..defghi");
-        assert_eq!(fitted("äöüäöüäöü", 5.0), "..äöüäöü");
+        assert_eq!(fitted("abcdefgh", 5.0), "abcdef..");
+        assert_eq!(fitted("abcdefghi", 5.0), "abcdef..");
+        assert_eq!(fitted("äöüäöüäöü", 5.0), "äöüäöü..");
         assert_eq!(fitted("main", 1.0), "");
     }
 }

@@ -1,20 +1,23 @@
 //! Pictures are well-formed XML whatever the names, show what the profile holds, and never change:
 //! a small one is kept as a golden file, without inferno's script.
 
+use std::collections::BTreeSet;
+
 use expect_test::expect_file;
+use profiler_core::{Frame, State};
 use proptest::prelude::*;
 
 use super::*;
 use crate::testing::{deep_profile, hostile_profiles, profile};
 
-mod xml;
+pub(super) mod xml;
 
 fn draw(profile: &Profile) -> String {
     svg(profile, &SvgOptions::default()).unwrap()
 }
 
 /// The text of every element called `name`.
-fn texts<'a>(svg: &'a str, name: &str) -> Vec<&'a str> {
+pub(super) fn texts<'a>(svg: &'a str, name: &str) -> Vec<&'a str> {
     let open = format!("<{name}");
     let close = format!("</{name}>");
     svg.split(&open)
@@ -50,10 +53,10 @@ fn titles_have_name_time_share_self_states_and_file() {
     assert_eq!(
         texts(&picture, "title"),
         [
-            "all (4.00 ms, 100.00%, CPU 25%, Wait 75% [Lock 3.00 ms])",
-            "load (4.00 ms, 100.00%, CPU 25%, Wait 75% [Lock 3.00 ms])",
-            "f (4.00 ms, 100.00%, Self 1.00 ms, CPU 25%, Wait 75% [Lock 3.00 ms], app/src/a.rs)",
-            "g (3.00 ms, 75.00%, Self 3.00 ms, Wait 100% [Lock 3.00 ms], app/src/a.rs)",
+            "all (4.00 ms, 100%, CPU 25.0%, Wait 75.0% [Lock 3.00 ms])",
+            "load (4.00 ms, 100%, CPU 25.0%, Wait 75.0% [Lock 3.00 ms])",
+            "f (4.00 ms, 100%, Self 1.00 ms, CPU 25.0%, Wait 75.0% [Lock 3.00 ms], app/src/a.rs)",
+            "g (3.00 ms, 75.0%, Self 3.00 ms, Wait 100% [Lock 3.00 ms], app/src/a.rs)",
         ]
     );
 }
@@ -67,26 +70,45 @@ fn lines_of_a_function_are_merged_by_default() {
     };
     assert_eq!((frames(false), frames(true)), (3, 4));
     let by_line = SvgOptions { by_line: true, ..SvgOptions::default() };
-    assert!(svg(&profile, &by_line).unwrap().contains("<title>f:4 ("));
+    assert!(svg(&profile, &by_line).unwrap().contains("<title>f · a.rs:4 ("));
 }
 
 #[test]
-fn long_arguments_follow_the_file_in_full() {
-    let name = "call<fn(u64) -> alloc::string::String>";
+fn full_names_follow_the_file() {
+    let name = "app::call<fn(u64) -> alloc::string::String>";
     let picture = draw(&profile(&format!("t;{name} cpu=1")));
     assert_eq!(
         texts(&picture, "title")[2],
-        "call (1 ns, 100.00%, Self 1 ns, CPU 100%, app/src/a.rs, \
-         call&lt;fn❨u64❩ -&gt; alloc::string::String&gt;)"
+        "app::call&lt;…&gt; (1 ns, 100%, Self 1 ns, CPU 100%, app/src/a.rs, \
+         app::call&lt;fn❨u64❩ -&gt; alloc::string::String&gt;)"
     );
-    assert!(picture.contains(">call</text>"));
+    assert!(picture.contains(">app::call&lt;…&gt;</text>"));
+}
+
+#[test]
+fn no_directory_of_the_machine_that_built_the_program_is_written() {
+    let registry = "/home/builder/.cargo/registry/src/index.crates.io-1949/serde-1.0.0/src/de.rs";
+    let mut library = Frame::function("read", "", 0);
+    library.module = "/home/builder/lib/libtool.so";
+    let stack = vec![
+        Frame::task("t"),
+        Frame::function("app::run", "/home/builder/work/app/src/main.rs", 0),
+        Frame::function("serde::parse", registry, 7),
+        library,
+    ];
+    let options = SvgOptions { by_line: true, ..SvgOptions::default() };
+    let picture = svg(&crate::testing::from_rows([(stack, State::Cpu, 5)]), &options).unwrap();
+    assert!(!picture.contains("builder"), "{picture}");
+    for place in [", app/src/main.rs)", ", serde-1.0.0/src/de.rs:7)", ", libtool.so)"] {
+        assert!(picture.contains(place), "{place}");
+    }
 }
 
 #[test]
 fn siblings_with_equal_names_stay_apart() {
-    let frames = ["a.rs", "b.rs"].map(|file| profiler_core::Frame::function("f", file, 0));
-    let task = profiler_core::Frame::task("t");
-    let rows = frames.map(|frame| (vec![task.clone(), frame], profiler_core::State::Cpu, 1));
+    let frames = ["a.rs", "b.rs"].map(|file| Frame::function("f", file, 0));
+    let task = Frame::task("t");
+    let rows = frames.map(|frame| (vec![task.clone(), frame], State::Cpu, 1));
     let picture = draw(&crate::testing::from_rows(rows));
     assert_eq!(texts(&picture, "title").len(), 4);
 }
@@ -107,6 +129,34 @@ fn frames_below_a_pixel_are_not_drawn() {
 }
 
 #[test]
+fn subtrees_below_a_ten_thousandth_are_one_frame() {
+    let narrow: Vec<String> = (0..40).map(|n| format!("t;narrow{n};inner cpu=99")).collect();
+    let picture = draw(&profile(&format!("t;big cpu=996040\n{}", narrow.join("\n"))));
+    assert!(!picture.contains("narrow") && !picture.contains("inner"));
+    assert!(picture.contains("<title>[pruned] (3.96 µs, 0.40%, Self 3.96 µs"));
+    assert!(picture.contains(r#"total_samples="1000000""#));
+}
+
+#[test]
+fn dark_colors_are_left_to_the_reader() {
+    for picture in [draw(&profile("t;f cpu=1")), draw(&Profile::default())] {
+        assert_eq!(picture.matches("@media (prefers-color-scheme: dark)").count(), 1);
+    }
+}
+
+#[test]
+fn every_color_of_a_frame_has_one_for_dark_pages() {
+    let picture = draw(&profile("t;tokio::a cpu=1\nt;serde::b cpu=1\nother;tokio::c cpu=1"));
+    let (_, frames) = picture.split_once("<svg id=\"frames\"").unwrap();
+    let fills = frames.split("fill=\"rgb(").skip(1);
+    let colors: BTreeSet<&str> = fills.map(|rest| rest.split_once(')').unwrap().0).collect();
+    assert_eq!(colors.len(), 5, "the root, two tasks and two crates");
+    for color in colors {
+        assert!(picture.contains(&format!("rect[fill=\"rgb({color})\"] {{ fill:#")), "{color}");
+    }
+}
+
+#[test]
 fn the_deepest_and_the_widest_profiles_are_drawn() {
     let deep = draw(&deep_profile(1_000));
     assert_eq!(texts(&deep, "title").len(), 1_001);
@@ -114,8 +164,8 @@ fn the_deepest_and_the_widest_profiles_are_drawn() {
     let stacks: Vec<String> = (0..110_000).map(|n| format!("t;f{n};g cpu=10")).collect();
     let wide = profile(&format!("{}\nt;big cpu=900000", stacks.join("\n")));
     let picture = draw(&wide);
-    assert!(picture.contains("<title>[pruned] (1.10 ms, 55.00%"));
-    assert!(picture.contains("<title>big (900 µs, 45.00%"));
+    assert!(picture.contains("<title>[pruned] (1.10 ms, 55.0%"));
+    assert!(picture.contains("<title>big (900 µs, 45.0%"));
     assert!(picture.contains(r#"total_samples="2000000""#));
 }
 
@@ -125,7 +175,7 @@ fn weights_beyond_what_a_browser_counts_keep_their_proportions() {
     let picture = draw(&profile(&format!("t;a cpu={most}\nt;b cpu={most}\nt;c sleep={most}")));
     let third = "<rect x=\"0.0000%\"";
     assert!(picture.contains(third));
-    assert!(picture.contains("33.33%, Self"));
+    assert!(picture.contains("33.3%, Self"));
 }
 
 #[test]

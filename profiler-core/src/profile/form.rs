@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use rustc_hash::FxHashMap;
+use crate::hash::KeyedMap;
 
 use super::{Profile, ProfileNode, node_id};
 use crate::{Frame, FrameId, FrameKind, NodeId, StringId};
@@ -115,7 +115,7 @@ pub(super) fn cut_phases(frames: Frames<'_>, rows: &[ProfileNode]) -> Option<Vec
 /// The distinct functions of frames, and the function of each frame.
 pub(super) fn functions(frames: &[Frame<StringId>]) -> (Vec<Frame<StringId>>, Vec<FrameId>) {
     let mut functions = Vec::new();
-    let mut known = FxHashMap::default();
+    let mut known = KeyedMap::default();
     let of_frame = frames.iter().map(|frame| {
         let function = Frame { line: 0, offset: 0, inlined: false, ..frame.clone() };
         let next = FrameId(u32::try_from(functions.len()).expect("no more than frames"));

@@ -259,7 +259,9 @@ fn sums(profile: &Profile) -> BTreeMap<String, u64> {
 proptest! {
     #[test]
     fn merging_is_commutative_and_associative(a in stacks(), b in stacks(), c in stacks()) {
-        let (a, b, c) = (from_stacks(&a), from_stacks(&b), from_stacks(&c));
+        let a = from_stacks(&a);
+        let b = from_stacks(&b);
+        let c = from_stacks(&c);
         prop_assert_eq!(a.merge(&b), b.merge(&a));
         prop_assert_eq!(a.merge(&b).merge(&c), a.merge(&b.merge(&c)));
     }
@@ -285,7 +287,8 @@ proptest! {
 
     #[test]
     fn a_diff_holds_both_profiles_whole(a in stacks(), b in stacks()) {
-        let (a, b) = (from_stacks(&a), from_stacks(&b));
+        let a = from_stacks(&a);
+        let b = from_stacks(&b);
         let diff = a.diff(&b);
         prop_assert_eq!(diff.nodes().iter().map(|n| n.before).sum::<Weight>(), a.total());
         prop_assert_eq!(diff.nodes().iter().map(|n| n.after).sum::<Weight>(), b.total());

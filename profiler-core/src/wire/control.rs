@@ -1,6 +1,7 @@
 //! Settings and thread dumps on the wire.
 
 use super::{WireError, check_size, v1};
+use crate::Timestamp;
 use crate::limits::{DUMP_THREADS_MAX, INTERVAL_MAX, INTERVAL_MIN, NAME_BYTES_MAX};
 use crate::{NodeId, Settings, SettingsChange, State, StateSet, ThreadSnapshot};
 
@@ -37,18 +38,31 @@ pub struct AppliedSettings {
     pub settings: Settings,
     /// Description of the sampler's mode in that process.
     pub mode: String,
+    /// `None` if no thread blocks the sampler's signal.
+    pub signal_blocked: Option<SignalBlocked>,
+}
+
+/// Threads that block the sampler's signal: they have no stacks while they run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SignalBlocked {
+    /// Number of such threads now; at least 1.
+    pub threads: u32,
+    /// When the first of them was noticed, by the agent's clock.
+    pub since: Timestamp,
 }
 
 /// Encodes an agent's current settings.
 #[must_use]
 pub fn encode_applied(applied: AppliedSettings) -> v1::AppliedSettings {
-    let AppliedSettings { revision, settings, mode } = applied;
+    let AppliedSettings { revision, settings, mode, signal_blocked } = applied;
     v1::AppliedSettings {
         revision,
         interval_ns: settings.interval_ns,
         enabled: settings.enabled,
         states: settings.states.bits().into(),
         mode,
+        signal_blocked_threads: signal_blocked.map_or(0, |blocked| blocked.threads),
+        signal_blocked_since_ns: signal_blocked.map_or(0, |blocked| blocked.since.unix_ns()),
     }
 }
 
@@ -64,7 +78,11 @@ pub fn decode_applied(message: v1::AppliedSettings) -> Result<AppliedSettings, W
         enabled: message.enabled,
         states: decode_states(message.states)?,
     };
-    Ok(AppliedSettings { revision: message.revision, settings, mode: message.mode })
+    let signal_blocked = (message.signal_blocked_threads > 0).then(|| SignalBlocked {
+        threads: message.signal_blocked_threads,
+        since: Timestamp::from_unix_ns(message.signal_blocked_since_ns),
+    });
+    Ok(AppliedSettings { revision: message.revision, settings, mode: message.mode, signal_blocked })
 }
 
 /// Stacks and states of all threads of one process at one moment.
@@ -202,9 +220,13 @@ mod tests {
         for change in [some, SettingsChange::default()] {
             assert_eq!(decode_settings(&encode_settings(3, change)), Ok((3, change)));
         }
-        let applied =
-            AppliedSettings { revision: 3, settings: settings().with(some), mode: "m".into() };
-        assert_eq!(decode_applied(encode_applied(applied.clone())), Ok(applied));
+        let blocked = SignalBlocked { threads: 3, since: Timestamp::from_unix_ns(-5) };
+        for signal_blocked in [None, Some(blocked)] {
+            let settings = settings().with(some);
+            let applied =
+                AppliedSettings { revision: 3, settings, mode: "m".into(), signal_blocked };
+            assert_eq!(decode_applied(encode_applied(applied.clone())), Ok(applied));
+        }
         let mut threads = vec![thread("new", 0, None)];
         threads.extend(State::ALL.map(|state| thread("pool-1", 4, Some(state))));
         let dump = ThreadDump { threads, omitted: 2 };
@@ -232,7 +254,8 @@ mod tests {
             );
             check_rejected(decode_settings(&encode_settings(1, change)), &expected);
             let settings = settings().with(change);
-            let applied = AppliedSettings { revision: 1, settings, mode: String::new() };
+            let mode = String::new();
+            let applied = AppliedSettings { revision: 1, settings, mode, signal_blocked: None };
             check_rejected(decode_applied(encode_applied(applied)), &expected);
         }
         for bits in [0, 1 << 9] {
@@ -244,7 +267,8 @@ mod tests {
             check_rejected(decode_settings(&message), &expected);
         }
         let mode = "x".repeat(4097);
-        let applied = AppliedSettings { revision: 1, settings: settings(), mode };
+        let settings = settings();
+        let applied = AppliedSettings { revision: 1, settings, mode, signal_blocked: None };
         let expected = "the sampler's mode, in bytes, is 4097; at most 4096 is allowed";
         check_rejected(decode_applied(encode_applied(applied)), expected);
     }

@@ -157,8 +157,11 @@ pub fn decode_threads(cycle: &v1::Cycle, node_count: u32) -> Result<Delta, WireE
 
 fn decode_weights(list: &[u8], quantum_ns: u64, node_count: u32) -> Result<Delta, WireError> {
     if let Some(bits) = next(&mut &*list).filter(|bits| *bits > BITS_MAX) {
-        let (what, value) = ("the number of bits of a cycle's weights", i128::from(bits));
-        return Err(WireError::Invalid { what, value, allowed: "at most 7" });
+        return Err(WireError::Invalid {
+            what: "the number of bits of a cycle's weights",
+            value: i128::from(bits),
+            allowed: "at most 7",
+        });
     }
     // Most pairs take two bytes.
     let mut entries = Vec::with_capacity(list.len() / 2);
@@ -235,7 +238,8 @@ mod tests {
                 let sum: u64 = entries.iter().map(|(_, quanta)| quanta).sum();
                 prop_assert_eq!(sum_of_quanta(&cycle.samples), sum);
                 let expected = entries.into_iter().map(|(position, quanta)| {
-                    let (node, state) = (u32::try_from(position / 7).unwrap(), position % 7);
+                    let node = u32::try_from(position / 7).unwrap();
+                    let state = position % 7;
                     (NodeId(node), State::ALL[state as usize], quanta * quantum_ns)
                 });
                 prop_assert_eq!(delta, expected.collect());
@@ -254,7 +258,8 @@ mod tests {
     /// Content of a list by position; `None` if it is malformed.
     fn model(list: &[u64]) -> Option<Vec<(u64, u64)>> {
         let Some((bits, mut rest)) = list.split_first() else { return Some(Vec::new()) };
-        let (mut entries, mut position) = (Vec::new(), 0u64);
+        let mut entries = Vec::new();
+        let mut position = 0u64;
         let shift = 1u64.checked_shl(u32::try_from(*bits).ok()?)?;
         while let [first, after @ ..] = rest {
             position = position.checked_add(first / shift)?;
@@ -288,12 +293,9 @@ mod tests {
         let check_bytes = |list: &[u8], expected: &str| {
             let quantum_ns = 1 << 40;
             for of_threads in [false, true] {
-                let [samples, threads] = match of_threads {
-                    false => [list.to_vec(), Vec::new()],
-                    true => [Vec::new(), list.to_vec()],
-                };
-                let cycle =
-                    v1::Cycle { stop_ns: 1, quantum_ns, samples, threads, ..Default::default() };
+                let mut cycle = v1::Cycle { stop_ns: 1, quantum_ns, ..Default::default() };
+                let encoded = if of_threads { &mut cycle.threads } else { &mut cycle.samples };
+                *encoded = list.to_vec();
                 let decoded = decode_cycle(&cycle, 9).and_then(|_| decode_threads(&cycle, 9));
                 assert_eq!(decoded.unwrap_err().to_string(), expected);
             }

@@ -88,6 +88,7 @@ fn encode_frame(frame: &Frame<StringId>) -> v1::Frame {
         FrameKind::Agent => v1::FrameKind::Agent,
         FrameKind::Unresolved => v1::FrameKind::Unresolved,
         FrameKind::Truncated => v1::FrameKind::Truncated,
+        FrameKind::NoStack => v1::FrameKind::NoStack,
         // Groups exist in answers only, never in an agent's tree.
         FrameKind::Overflow | FrameKind::Group => v1::FrameKind::Overflow,
         FrameKind::Phase => v1::FrameKind::Phase,
@@ -118,6 +119,7 @@ fn decode_kind(kind: i32) -> Result<FrameKind, WireError> {
         v1::FrameKind::Agent => FrameKind::Agent,
         v1::FrameKind::Unresolved => FrameKind::Unresolved,
         v1::FrameKind::Truncated => FrameKind::Truncated,
+        v1::FrameKind::NoStack => FrameKind::NoStack,
         v1::FrameKind::Overflow => FrameKind::Overflow,
         v1::FrameKind::Phase => FrameKind::Phase,
         v1::FrameKind::Thread => FrameKind::Thread,
@@ -170,15 +172,44 @@ impl Translation {
         symbols: &mut SymbolTable,
         trie: &mut CallTrie,
     ) -> Result<(), WireError> {
-        let fresh = self.check(message)?;
-        reserve_exactly(&mut self.strings, message.strings.len() - fresh.strings);
-        reserve_exactly(&mut self.frames, message.frames.len() - fresh.frames);
-        reserve_exactly(&mut self.nodes, message.node_frames.len() - fresh.nodes);
-        reserve_exactly(&mut self.depths, message.node_frames.len() - fresh.nodes);
-        for text in &message.strings[fresh.strings..] {
+        self.check(message)?;
+        self.apply_slice(message, symbols, trie, usize::MAX).map(|_| ())
+    }
+
+    /// Applies at most `entries_max` of the new entries of a dictionary, so that a receiver can let
+    /// others use its tables in between. Returns whether there are more. The message must have
+    /// passed [`Translation::check`] since anything else was applied.
+    ///
+    /// # Errors
+    /// [`WireError`] if the message does not follow on what was applied.
+    ///
+    /// # Panics
+    /// If the message was not checked.
+    pub fn apply_slice(
+        &mut self,
+        message: &v1::Dictionary,
+        symbols: &mut SymbolTable,
+        trie: &mut CallTrie,
+        entries_max: usize,
+    ) -> Result<bool, WireError> {
+        let fresh = self.fresh(message)?;
+        let mut room = entries_max;
+        let mut take = |new: usize| {
+            let count = new.min(room);
+            room -= count;
+            count
+        };
+        let strings = message.strings.len() - fresh.strings;
+        let frames = message.frames.len() - fresh.frames;
+        let nodes = message.node_frames.len() - fresh.nodes;
+        reserve_exactly(&mut self.strings, strings);
+        reserve_exactly(&mut self.frames, frames);
+        reserve_exactly(&mut self.nodes, nodes);
+        reserve_exactly(&mut self.depths, nodes);
+        for text in message.strings[fresh.strings..].iter().take(take(strings)) {
             self.strings.push(symbols.intern_string(text));
         }
-        for frame in &message.frames[fresh.frames..] {
+        for frame in message.frames[fresh.frames..].iter().take(take(frames)) {
             let string = |index: u32| self.strings[index as usize];
             let frame = Frame {
                 kind: decode_kind(frame.kind)?,
@@ -192,25 +223,36 @@ impl Translation {
             };
             self.frames.push(symbols.intern_ids(frame));
         }
-        let nodes = message.node_parent_gaps.iter().zip(&message.node_frames);
-        for (gap, frame) in nodes.skip(fresh.nodes) {
+        let pairs = message.node_parent_gaps.iter().zip(&message.node_frames);
+        for (gap, frame) in pairs.skip(fresh.nodes).take(take(nodes)) {
             let parent = self.nodes.len() - *gap as usize;
             let frame = self.frames[*frame as usize];
             let node = trie.insert_or_overflow(self.nodes[parent], frame, symbols);
             self.nodes.push(node);
             self.depths.push(self.depths[parent] + 1);
         }
-        Ok(())
+        let end = self.fresh(message)?;
+        Ok(end.strings < message.strings.len()
+            || end.frames < message.frames.len()
+            || end.nodes < message.node_frames.len())
     }
 
-    /// Checks the whole message before any of it is used; returns where its new entries start.
-    fn check(&self, message: &v1::Dictionary) -> Result<Fresh, WireError> {
+    /// Where the new entries of a message start.
+    fn fresh(&self, message: &v1::Dictionary) -> Result<Fresh, WireError> {
         let held = self.marks();
-        let fresh = Fresh {
+        Ok(Fresh {
             strings: skip("strings", message.string_base, message.strings.len(), held.strings)?,
             frames: skip("frames", message.frame_base, message.frames.len(), held.frames)?,
             nodes: skip("nodes", message.node_base, message.node_frames.len(), held.nodes)?,
-        };
+        })
+    }
+
+    /// Checks a whole message, before any of it is used.
+    ///
+    /// # Errors
+    /// [`WireError`] if any entry is invalid.
+    pub fn check(&self, message: &v1::Dictionary) -> Result<(), WireError> {
+        let fresh = self.fresh(message)?;
         let left = message.node_parent_gaps.len();
         let right = message.node_frames.len();
         if left != right {
@@ -235,8 +277,7 @@ impl Translation {
                 in_table("string", index, strings)?;
             }
         }
-        self.check_nodes(message, fresh.nodes, frames)?;
-        Ok(fresh)
+        self.check_nodes(message, fresh.nodes, frames)
     }
 
     fn check_nodes(
@@ -374,6 +415,27 @@ mod tests {
                     labels(&to.1, &to.2, here)
                 );
             }
+        }
+
+        #[test]
+        fn slices_of_a_dictionary_add_up_to_the_whole(from in tables(), entries_max in 1..40usize) {
+            let Some(message) = dictionary_since(&from.0, &from.1, &mut Marks::default(), 10_000)
+            else {
+                return Ok(());
+            };
+            let mut whole = receiver(1_000);
+            whole.0.apply(&message, &mut whole.1, &mut whole.2).unwrap();
+            let mut to = receiver(1_000);
+            to.0.check(&message).unwrap();
+            let entries = message.strings.len() + message.frames.len() + message.node_frames.len();
+            let mut slices = 1;
+            while to.0.apply_slice(&message, &mut to.1, &mut to.2, entries_max).unwrap() {
+                slices += 1;
+            }
+            prop_assert_eq!(slices, entries.div_ceil(entries_max));
+            prop_assert_eq!(to.0.marks(), whole.0.marks());
+            prop_assert_eq!(&to.0.nodes, &whole.0.nodes);
+            prop_assert_eq!(Marks::of(&to.1, &to.2), Marks::of(&whole.1, &whole.2));
         }
 
         #[test]

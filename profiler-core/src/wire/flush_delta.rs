@@ -103,7 +103,7 @@ fn weight_of(cycle: &v1::Cycle) -> u64 {
 fn each(a: v1::LossAccount, b: v1::LossAccount, of: impl Fn(u64, u64) -> u64) -> v1::LossAccount {
     v1::LossAccount {
         accepted_ns: of(a.accepted_ns, b.accepted_ns),
-        lost_refused_ns: of(a.lost_refused_ns, b.lost_refused_ns),
+        lost_rejected_ns: of(a.lost_rejected_ns, b.lost_rejected_ns),
         lost_by_collector_ns: of(a.lost_by_collector_ns, b.lost_by_collector_ns),
         lost_tasks: of(a.lost_tasks, b.lost_tasks),
         lost_queue_ns: of(a.lost_queue_ns, b.lost_queue_ns),
@@ -152,7 +152,7 @@ mod tests {
     fn account() -> impl Strategy<Value = v1::LossAccount> {
         prop::array::uniform7(number()).prop_map(|[a, b, c, d, e, f, g]| v1::LossAccount {
             accepted_ns: a,
-            lost_refused_ns: b,
+            lost_rejected_ns: b,
             lost_by_collector_ns: c,
             lost_tasks: d,
             lost_queue_ns: e,

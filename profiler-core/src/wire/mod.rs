@@ -14,12 +14,12 @@ mod telemetry;
 pub mod v1;
 
 pub use control::{
-    AppliedSettings, ThreadDump, decode_applied, decode_settings, decode_thread_dump,
-    encode_applied, encode_settings, encode_thread_dump,
+    AppliedSettings, SignalBlocked, ThreadDump, decode_applied, decode_settings,
+    decode_thread_dump, encode_applied, encode_settings, encode_thread_dump,
 };
 pub use cycle::{decode_cycle, decode_threads, encode_cycle, encode_weights, weight_bytes_max};
 pub use dictionary::{Marks, Translation, dictionary_since};
-pub use entries::check_entries;
+pub use entries::measure;
 pub use flush_delta::FlushDeltaCodec;
 pub use task::{TextAt, decode_detail, decode_task, encode_detail, encode_task};
 pub use telemetry::{decode_telemetry, encode_telemetry};

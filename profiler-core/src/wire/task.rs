@@ -148,10 +148,13 @@ pub(super) fn decode_phase(
     phase: &v1::Phase,
     text: TextAt<'_>,
 ) -> Result<PhaseInterval, WireError> {
-    let (what, allowed) = ("a phase's end", "within 292 years of the task's start");
     let end = i128::from(phase.start_ns) + i128::from(phase.duration_ns);
     if i64::try_from(end).is_err() {
-        return Err(WireError::Invalid { what, value: end, allowed });
+        return Err(WireError::Invalid {
+            what: "a phase's end",
+            value: end,
+            allowed: "within 292 years of the task's start",
+        });
     }
     Ok(PhaseInterval {
         name: text_at("the name of a phase", phase.name, text)?,

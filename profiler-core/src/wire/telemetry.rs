@@ -60,7 +60,8 @@ fn encode_totals(totals: &TaskTotals, index: &mut dyn FnMut(&str) -> u32) -> v1:
 }
 
 fn decode_totals(totals: &v1::TaskTotals, text: TextAt<'_>) -> Result<TaskTotals, WireError> {
-    let (left, right) = (totals.bucket_gaps.len(), totals.counts.len());
+    let left = totals.bucket_gaps.len();
+    let right = totals.counts.len();
     if left != right {
         return Err(WireError::Uneven { what: "bucket_gaps and counts", left, right });
     }
@@ -131,8 +132,11 @@ fn decode_transfer(
         Ok(v1::Direction::Incoming) => Direction::Incoming,
         Ok(v1::Direction::Outgoing) => Direction::Outgoing,
         Err(_) => {
-            let (what, value) = ("a transfer's direction", transfer.direction.into());
-            return Err(WireError::Invalid { what, value, allowed: "0 or 1" });
+            return Err(WireError::Invalid {
+                what: "a transfer's direction",
+                value: transfer.direction.into(),
+                allowed: "0 or 1",
+            });
         }
     };
     Ok(TransferEvent {
@@ -163,13 +167,17 @@ fn encode_sample(sample: &ResourceSample) -> v1::ResourceSample {
 }
 
 fn decode_sample(sample: &v1::ResourceSample) -> Result<ResourceSample, WireError> {
-    let (left, right) = (sample.measures.len(), sample.values.len());
+    let left = sample.measures.len();
+    let right = sample.values.len();
     if left != right {
         return Err(WireError::Uneven { what: "measures and values", left, right });
     }
     if !sample.measures.is_sorted_by(|a, b| a < b) {
-        let what = "the order of measures";
-        return Err(WireError::Invalid { what, value: 0, allowed: "rising" });
+        return Err(WireError::Invalid {
+            what: "the order of measures",
+            value: 0,
+            allowed: "rising",
+        });
     }
     let pairs = sample.measures.iter().zip(&sample.values);
     let known = pairs.filter_map(|(number, value)| Some((Resource::of_number(*number)?, *value)));

@@ -51,7 +51,8 @@ pub struct Hello {
     pub protocol: u32,
     #[prost(string, tag = "2")]
     pub worker: ::prost::alloc::string::String,
-    /// Drawn at random when the agent starts, so that restarts of a worker are never mixed up.
+    /// A random number of each life of an agent, so that restarts of a worker are never mixed up.
+    /// From 2^63 on it is a hash of session_key.
     #[prost(fixed64, tag = "3")]
     pub epoch: u64,
     #[prost(map = "string, string", tag = "4")]
@@ -74,6 +75,16 @@ pub struct Hello {
     pub started_at_ns: i64,
     #[prost(sint64, tag = "11")]
     pub sent_at_ns: i64,
+    /// Proves that the sender owns the epoch: 16 random bytes, drawn when the agent starts. epoch is
+    /// 2^63 plus the low 63 bits of the first 8 bytes, big-endian, of
+    /// SHA-256("emberline epoch 1" NUL session_key). Empty for epochs below 2^63.
+    #[prost(bytes = "vec", tag = "12")]
+    pub session_key: ::prost::alloc::vec::Vec<u8>,
+    /// Every flush up to this one was answered, by this collector or one whose data it no longer has.
+    /// The first flush that the stream adds is the next one, or the one after Welcome's acked_seq if
+    /// that is higher.
+    #[prost(uint64, tag = "13")]
+    pub answered_seq: u64,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Goodbye {}
@@ -94,6 +105,12 @@ pub struct AppliedSettings {
     /// As in Hello.
     #[prost(string, tag = "5")]
     pub mode: ::prost::alloc::string::String,
+    /// Threads that block the sampler's signal and so have no stacks while they run.
+    #[prost(uint32, tag = "6")]
+    pub signal_blocked_threads: u32,
+    /// When the first of them was noticed; 0 if there are none.
+    #[prost(sint64, tag = "7")]
+    pub signal_blocked_since_ns: i64,
 }
 /// Stack and state of every thread at one moment: the answer to ThreadDumpRequest.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -176,7 +193,8 @@ pub struct Frame {
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Flush {
     /// 1, 2, 3, … within an epoch. A flush at or below the collector's acked seq is acked again, but
-    /// not applied again. On a stream, 0: the previous seq plus 1.
+    /// not applied again. Any other flush must have the next number: else the stream ends with
+    /// OUT_OF_RANGE. On a stream, 0: the previous seq plus 1.
     #[prost(uint64, tag = "1")]
     pub seq: u64,
     /// Delta to the stop of the last cycle.
@@ -419,7 +437,7 @@ pub struct LossAccount {
     pub accepted_ns: u64,
     /// Rejected by the collector.
     #[prost(uint64, tag = "2")]
-    pub lost_refused_ns: u64,
+    pub lost_rejected_ns: u64,
     /// Acknowledged by a collector that has since lost it (a collector without a data directory).
     #[prost(uint64, tag = "3")]
     pub lost_by_collector_ns: u64,
@@ -524,7 +542,7 @@ pub enum FrameKind {
     Agent = 3,
     /// An address without a symbol, identified by module and offset.
     Unresolved = 4,
-    /// Outer frames that could not be unwound.
+    /// A stack deeper than what was copied, or outer frames that could not be unwound.
     Truncated = 5,
     /// A limit on distinct stacks or names was reached: totals stay true, detail is lost.
     Overflow = 6,
@@ -532,6 +550,8 @@ pub enum FrameKind {
     Phase = 7,
     /// Innermost level in `Cycle.threads`: a thread, by name and, as its line, by id.
     Thread = 8,
+    /// Time of a thread of which no stack was taken; the function tells why.
+    NoStack = 9,
 }
 impl FrameKind {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -549,6 +569,7 @@ impl FrameKind {
             Self::Overflow => "FRAME_KIND_OVERFLOW",
             Self::Phase => "FRAME_KIND_PHASE",
             Self::Thread => "FRAME_KIND_THREAD",
+            Self::NoStack => "FRAME_KIND_NO_STACK",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -563,6 +584,7 @@ impl FrameKind {
             "FRAME_KIND_OVERFLOW" => Some(Self::Overflow),
             "FRAME_KIND_PHASE" => Some(Self::Phase),
             "FRAME_KIND_THREAD" => Some(Self::Thread),
+            "FRAME_KIND_NO_STACK" => Some(Self::NoStack),
             _ => None,
         }
     }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use profiler_core::wire::{FlushDeltaCodec, Marks, PROTOCOL, encode_weights, v1};
-use profiler_core::{Epoch, NodeId};
+use profiler_core::{Epoch, NodeId, SessionKey};
 use v1::agent_message::Kind;
 
 use crate::dictionary::Dictionary;
@@ -85,6 +85,7 @@ pub struct Agent {
     setup: Setup,
     random: Random,
     record: Arc<Mutex<Record>>,
+    key: SessionKey,
     epoch: Epoch,
     threads: Threads,
     dictionary: Dictionary,
@@ -111,6 +112,7 @@ impl Agent {
             record: Arc::new(Mutex::new(record)),
             setup,
             random,
+            key: SessionKey::new([0; SessionKey::BYTES]),
             epoch: Epoch(0),
             threads: Threads::new(),
             marks: Marks::default(),
@@ -135,7 +137,11 @@ impl Agent {
     /// ones. Returns their number.
     pub(crate) fn begin_life(&mut self) -> usize {
         let lost = self.open.len();
-        self.epoch = Epoch(self.random.next());
+        let mut secret = [0; SessionKey::BYTES];
+        secret[..8].copy_from_slice(&self.random.next().to_le_bytes());
+        secret[8..].copy_from_slice(&self.random.next().to_le_bytes());
+        self.key = SessionKey::new(secret);
+        self.epoch = self.key.epoch();
         self.dictionary = Dictionary::new(&self.setup.program);
         self.threads = Threads::new();
         self.marks = Marks::default();
@@ -159,7 +165,14 @@ impl Agent {
             interval_ns: 10 * QUANTUM_NS,
             started_at_ns: self.setup.time.first_ns - self.setup.time.offset_ns,
             sent_at_ns: 0,
+            session_key: self.key.as_bytes().to_vec(),
+            answered_seq: self.answered_seq(),
         }))
+    }
+
+    fn answered_seq(&self) -> u64 {
+        let next = self.open.front().map(|open| open.flush.seq);
+        next.unwrap_or_else(|| lock(&self.record).life().made + 1) - 1
     }
 
     /// Starts a stream. Returns the number of flushes that the collector holds although no ack
@@ -173,7 +186,8 @@ impl Agent {
         self.set_marks([welcome.strings, welcome.frames, welcome.nodes])?;
         let before = self.open.len();
         while self.open.pop_front_if(|open| open.flush.seq <= welcome.acked_seq).is_some() {}
-        (self.sent, self.codec) = (0, FlushDeltaCodec::default());
+        self.sent = 0;
+        self.codec = FlushDeltaCodec::default();
         Ok(before - self.open.len())
     }
 
@@ -233,7 +247,8 @@ impl Agent {
             }),
             ..Default::default()
         };
-        let (needs, pairs) = (self.dictionary.marks(), second.pairs.len() as u64);
+        let needs = self.dictionary.marks();
+        let pairs = second.pairs.len() as u64;
         self.open.push_back(Open { flush, needs, pairs, due_at, sent_at: None });
         let second_of_start = start_ns.div_euclid(SECOND_NS);
         let (pairs, tasks) = match self.setup.detail {
@@ -265,7 +280,8 @@ impl Agent {
     /// Returns the next message: a piece of the dictionary, or the flush that needed it.
     pub fn next_message(&mut self, now: Instant) -> Option<v1::AgentMessage> {
         let open = self.open.get_mut(self.sent)?;
-        let (needs, held) = (open.needs, self.marks);
+        let needs = open.needs;
+        let held = self.marks;
         if needs.strings > held.strings || needs.frames > held.frames || needs.nodes > held.nodes {
             let program = &self.setup.program;
             let piece = self.dictionary.since(program, &mut self.marks, DICTIONARY_STRINGS_MAX);
@@ -337,8 +353,13 @@ fn encode(program: &Program, dictionary: &mut Dictionary, pairs: &[Pair]) -> v1:
     });
     // In quanta, so one quantum is the unit.
     let samples = encode_weights(&own.collect(), 1);
-    let (ticks, ticks_expected) = (100, 100);
-    v1::Cycle { quantum_ns: QUANTUM_NS, samples, ticks, ticks_expected, ..v1::Cycle::default() }
+    v1::Cycle {
+        quantum_ns: QUANTUM_NS,
+        samples,
+        ticks: 100,
+        ticks_expected: 100,
+        ..v1::Cycle::default()
+    }
 }
 
 pub(crate) fn message(kind: Kind) -> v1::AgentMessage {
@@ -360,13 +381,13 @@ mod tests {
     use crate::program::Shape;
 
     fn agent(seed: u64) -> Agent {
-        let shape = Shape { tasks: 4, stacks_per_task: 30, idle: 3, depths: (3, 12) };
+        let shape = Shape { tasks: 4, stacks_per_task: 30, idle: 3, depths: 3..=12 };
         let mut random = Random(seed);
         let program = Arc::new(Program::generate(shape, &mut random));
         let pattern = Arc::new(Pattern::new(&program, Busyness::default(), &mut random));
         let time = Time { first_ns: 9 * SECOND_NS, step_s: 1, burst: 1, steps: 50, offset_ns: -7 };
-        let (worker, detail) = ("w".into(), Detail::Full);
-        Agent::new(Setup { worker, program, pattern, time, detail }, random)
+        let setup = Setup { worker: "w".into(), program, pattern, time, detail: Detail::Full };
+        Agent::new(setup, random)
     }
 
     fn welcome(acked_seq: u64, stored_ns: u64, marks: [u32; 3]) -> v1::Welcome {
@@ -379,10 +400,12 @@ mod tests {
     fn the_record_equals_what_a_collector_decodes() {
         let mut agent = agent(1);
         agent.welcome(&welcome(0, 0, [0, 0, 0])).unwrap();
-        let (mut symbols, mut trie) = (SymbolTable::new(), CallTrie::new(100_000));
+        let mut symbols = SymbolTable::new();
+        let mut trie = CallTrie::new(100_000);
         let mut translation = Translation::default();
         let now = Instant::now();
-        let (mut total_ns, mut codec) = (0, FlushDeltaCodec::default());
+        let mut total_ns = 0;
+        let mut codec = FlushDeltaCodec::default();
         for seq in 1..=120 {
             agent.make(now);
             while let Some(message) = agent.next_message(now) {
@@ -437,7 +460,8 @@ mod tests {
             let more = agent.welcome(&welcome(held, sums[held as usize], [0, 0, 0])).unwrap();
             assert_eq!(more as u64, held - 1);
             // Both ends know the empty string and the root.
-            let (mut sent, mut entries) = (Vec::new(), [1, 0, 1]);
+            let mut sent = Vec::new();
+            let mut entries = [1, 0, 1];
             let mut codec = FlushDeltaCodec::default();
             while let Some(message) = agent.next_message(Instant::now()) {
                 match message.kind.unwrap() {

@@ -3,7 +3,6 @@
 //! collector's own mark decides.
 
 use std::collections::BTreeMap;
-use std::fmt::Display;
 use std::ops::Range;
 
 use anyhow::{Context as _, Result, bail};
@@ -52,7 +51,8 @@ impl<'a> Audit<'a> {
         let mut rows = Vec::new();
         for record in records {
             let sums = audit.lives(record, &sessions);
-            let (worker, sum) = (&record.worker, total(&sums));
+            let worker = &record.worker;
+            let sum = total(&sums);
             audit.profile(&format!("&worker={worker}"), &sum)?;
             audit.timeline(worker, &sum, audit.span.clone())?;
             for span in closer {
@@ -75,8 +75,10 @@ impl<'a> Audit<'a> {
                 self.violations.push(violation);
             }
             if !life.is_over && !held.balanced {
-                let (subject, what) = (life.name.clone(), "its account is not balanced".into());
-                self.violations.push(Violation::Answer { subject, what });
+                self.violations.push(Violation::Answer {
+                    subject: life.name.clone(),
+                    what: "its account is not balanced".into(),
+                });
             }
             life.sums(held.acked_seq, self.program)
         };
@@ -99,7 +101,8 @@ impl<'a> Audit<'a> {
     /// Every task and state of a worker, step by step.
     fn timeline(&mut self, worker: &str, sum: &Sums, span: Range<i64>) -> Result<()> {
         let step = (span.end - span.start) / STEPS_MAX + 1;
-        let (start, end) = (span.start.div_euclid(step) * step, span.end);
+        let start = span.start.div_euclid(step) * step;
+        let end = span.end;
         let path =
             format!("timeline?threads=all&worker={worker}&from={start}&to={end}&step={step}s");
         let got = steps(&self.api.json(&path)?).with_context(|| path.clone())?;
@@ -275,9 +278,17 @@ fn expected_row(life: &Life, task: &v1::Task, program: &Program) -> String {
         "running" if life.is_over => ENDLESS,
         outcome => outcome,
     };
-    let name = &program.strings[task.name as usize];
-    let facts = (name, &task.key, task.start_ns, task.stop_ns, &task.cause);
-    row(life.epoch, task.id, facts, outcome)
+    let row = Row {
+        epoch: life.epoch.to_string(),
+        id: task.id,
+        name: &program.strings[task.name as usize],
+        key: &task.key,
+        start_ns: task.start_ns,
+        stop_ns: task.stop_ns,
+        outcome,
+        cause: &task.cause,
+    };
+    row.text()
 }
 
 fn answered_row(answer: &Value, over: impl Fn(&str) -> bool) -> String {
@@ -287,20 +298,36 @@ fn answered_row(answer: &Value, over: impl Fn(&str) -> bool) -> String {
         "running" | "lost" if over(text("epoch")) => (ENDLESS, 0),
         outcome => (outcome, time("stop_ns")),
     };
-    let facts = (text("name"), text("key"), time("start_ns"), stop_ns, text("cause"));
-    row(text("epoch"), answer["id"].as_u64().unwrap_or(0), facts, outcome)
+    let row = Row {
+        epoch: text("epoch").to_owned(),
+        id: answer["id"].as_u64().unwrap_or(0),
+        name: text("name"),
+        key: text("key"),
+        start_ns: time("start_ns"),
+        stop_ns,
+        outcome,
+        cause: text("cause"),
+    };
+    row.text()
 }
 
-fn row<T: Display>(
-    epoch: impl Display,
+/// A task as both sides describe it.
+struct Row<'a> {
+    epoch: String,
     id: u64,
-    (name, key, start_ns, stop_ns, cause): (T, T, i64, i64, T),
-    outcome: &str,
-) -> String {
-    format!(
-        "{epoch} {id}: {name} {key} [{start_ns}, {stop_ns}) {outcome} {cause:?}",
-        cause = cause.to_string()
-    )
+    name: &'a str,
+    key: &'a str,
+    start_ns: i64,
+    stop_ns: i64,
+    outcome: &'a str,
+    cause: &'a str,
+}
+
+impl Row<'_> {
+    fn text(&self) -> String {
+        let Row { epoch, id, name, key, start_ns, stop_ns, outcome, cause } = self;
+        format!("{epoch} {id}: {name} {key} [{start_ns}, {stop_ns}) {outcome} {cause:?}")
+    }
 }
 
 /// Describes how two tables differ: number of differing entries, total difference, and the first of

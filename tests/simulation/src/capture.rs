@@ -2,6 +2,7 @@
 //! replay them at other times.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use anyhow::{Context as _, Result, ensure};
 use profiler_core::wire::v1::FrameKind;
@@ -21,19 +22,19 @@ pub struct Capture {
 }
 
 impl Capture {
-    /// Reads each worker's samples for each second of `from..to`, of all threads and by line. Task
+    /// Reads each worker's samples for each of `seconds`, of all threads and by line. Task
     /// starts and stops are not read.
     ///
     /// # Errors
     /// If the collector does not answer, or has no samples.
-    pub fn read(api: &Api, (from, to): (i64, i64)) -> Result<Capture> {
+    pub fn read(api: &Api, seconds: Range<i64>) -> Result<Capture> {
         let workers = api.json("workers")?;
         let workers = workers["workers"].as_array().context("an answer without workers")?;
         let mut reading = Reading::default();
         let mut cycles = Vec::new();
         for worker in workers {
             let worker = worker["worker"].as_str().context("a worker without a name")?;
-            for second in from..to {
+            for second in seconds.clone() {
                 let range = format!("from={second}&to={}", second + 1);
                 let asked = format!("profile?{range}&worker={worker}&by=line&threads=all");
                 let cycle = reading.cycle(&api.json(&asked)?)?;
@@ -116,6 +117,7 @@ impl Reading {
                 "no_task" => FrameKind::NoTask,
                 "agent" => FrameKind::Agent,
                 "truncated" => FrameKind::Truncated,
+                "no_stack" => FrameKind::NoStack,
                 "overflow" => FrameKind::Overflow,
                 // Frames without a name use their displayed label.
                 _ => FrameKind::Function,

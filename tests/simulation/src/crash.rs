@@ -50,15 +50,14 @@ impl Options {
     /// Number of agents of the short form.
     #[must_use]
     pub fn new(program: &Path, cycles: u32, seed: u64) -> Options {
-        let (agents, data, recent, tamper) = (12, None, false, None);
         Options {
             program: program.into(),
             cycles,
             seed,
-            agents,
-            data,
-            recent,
-            tamper,
+            agents: 12,
+            data: None,
+            recent: false,
+            tamper: None,
             tell: |_| {},
         }
     }
@@ -86,7 +85,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const AUDIT_EVERY: u32 = 50;
 const AUDIT_PARTS: u32 = 10;
 /// Interval between two looks at the bytes that the collector wrote.
-const LOOK_EVERY: Duration = Duration::from_millis(1);
+const POLL_EVERY: Duration = Duration::from_millis(1);
 const SECOND_NS: i64 = 1_000_000_000;
 /// Ages of the sampled seconds: a quarter of the fleet samples now, the others late, some by more
 /// than a day.
@@ -249,9 +248,8 @@ impl Harness<'_> {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_secs();
         let now = i64::try_from(now)?;
         let is_recent = options.recent || !has_data;
-        let first = |index: usize| match is_recent {
-            true => now - AGO_S[0],
-            false => now - AGO_S[index % AGO_S.len()],
+        let first = |index: usize| {
+            if is_recent { now - AGO_S[0] } else { now - AGO_S[index % AGO_S.len()] }
         };
         let firsts: Vec<i64> = (0..options.agents).map(first).collect();
         let (program, agents) = agents(&firsts, now, &mut random);
@@ -284,22 +282,22 @@ impl Harness<'_> {
                 audit_at += AUDIT_EVERY.max(cycle / AUDIT_PARTS);
                 let running = self.start()?;
                 self.audit(&running).await.with_context(|| format!("after kill {cycle}"))?;
-                self.fleet.collector_is_gone();
+                self.fleet.unset_collector();
                 running.process.kill()?;
                 (self.options.tell)(&self.progress(cycle));
             }
         }
         let running = self.start()?;
-        self.fleet.go_on();
+        self.fleet.resume();
         self.fleet.reach(Count::Acks(LAST_ACKS), PATIENCE).await?;
         self.audit(&running).await.context("the last life")?;
-        self.fleet.collector_is_gone();
+        self.fleet.unset_collector();
         let mut stop = running.process.stop()?;
         // After a clean shutdown, queries read tables only.
         if self.serve.arguments.contains(&"--data".to_owned()) {
             let running = self.start()?;
             self.audit(&running).await.context("after an ordered end")?;
-            self.fleet.collector_is_gone();
+            self.fleet.unset_collector();
             stop = stop.max(running.process.stop()?);
         }
         self.report(stop).await
@@ -326,7 +324,7 @@ impl Harness<'_> {
         }
         let running = self.start()?;
         let before = running.process.written_bytes();
-        self.fleet.go_on();
+        self.fleet.resume();
         let reached = match moment {
             Moment::Acks(count) => self.fleet.reach(Count::Acks(count), PATIENCE).await,
             Moment::Sends(count) => self.fleet.reach(Count::Sends(count), PATIENCE).await,
@@ -337,14 +335,14 @@ impl Harness<'_> {
         };
         reached.with_context(|| format!("the collector's log ends:\n{}", running.process.log()))?;
         running.process.kill()?;
-        self.fleet.collector_is_gone();
+        self.fleet.unset_collector();
         Ok(())
     }
 
     fn start(&mut self) -> Result<Running> {
         let running = self.serve.start()?;
         self.starts.push(running.took);
-        self.fleet.point_at(running.address);
+        self.fleet.set_collector(running.address);
         Ok(running)
     }
 
@@ -363,7 +361,8 @@ impl Harness<'_> {
         let quarters = self.firsts.iter().take(AGO_S.len());
         let closer: Vec<_> = quarters.map(|first| first + from..first + from + 3_600).collect();
         let api = Api::new(running.address);
-        let (program, span) = (self.program.clone(), self.span.clone());
+        let program = self.program.clone();
+        let span = self.span.clone();
         let audit = move || Audit::run(&api, &program, &records, span, &closer);
         let violations = tokio::task::spawn_blocking(audit).await?.with_context(log)?;
         self.fleet.check()?;
@@ -398,7 +397,7 @@ impl Harness<'_> {
 
 /// A program, and an agent for each first second. Their clocks are up to half an hour off.
 fn agents(firsts: &[i64], now: i64, random: &mut Random) -> (Arc<Program>, Vec<Agent>) {
-    let shape = Shape { tasks: 12, stacks_per_task: 60, idle: 8, depths: (10, 30) };
+    let shape = Shape { tasks: 12, stacks_per_task: 60, idle: 8, depths: 10..=30 };
     let program = Arc::new(Program::generate(shape, random));
     let pattern = Arc::new(Pattern::new(&program, Busyness::default(), random));
     let agent = |(index, first): (usize, &i64)| {
@@ -411,9 +410,14 @@ fn agents(firsts: &[i64], now: i64, random: &mut Random) -> (Arc<Program>, Vec<A
             steps: STEPS.min(now - first - 60),
             offset_ns: skew_s * SECOND_NS,
         };
-        let (program, pattern) = (program.clone(), pattern.clone());
-        let (worker, detail) = (format!("worker-{index}"), Detail::Full);
-        Agent::new(Setup { worker, program, pattern, time, detail }, random)
+        let setup = Setup {
+            worker: format!("worker-{index}"),
+            program: program.clone(),
+            pattern: pattern.clone(),
+            time,
+            detail: Detail::Full,
+        };
+        Agent::new(setup, random)
     };
     let agents = firsts.iter().enumerate().map(agent).collect();
     (program, agents)
@@ -426,7 +430,7 @@ async fn wait_until(mut is_so: impl FnMut() -> bool) -> Result<()> {
         if Deadline::now() > until {
             bail!("the collector wrote too little within {PATIENCE:?}");
         }
-        sleep(LOOK_EVERY).await;
+        sleep(POLL_EVERY).await;
     }
     Ok(())
 }
@@ -435,8 +439,7 @@ impl Tamper {
     fn apply(self, records: &mut [Record]) -> Result<()> {
         let life = records.iter_mut().flat_map(|record| &mut record.lives).next();
         let sums = &mut life.context("a fleet has lives")?.settled;
-        let (key, weight_ns) = sums.by_second.first_key_value().context("nothing was acked")?;
-        let (key, weight_ns) = (*key, *weight_ns);
+        let (&key, &weight_ns) = sums.by_second.first_key_value().context("nothing was acked")?;
         let (second, top, state) = key;
         match self {
             // More in the record than is held, or less.

@@ -159,12 +159,14 @@ mod tests {
 
     #[test]
     fn a_collector_rebuilds_the_program_from_the_pieces() {
-        let shape = Shape { tasks: 4, stacks_per_task: 30, idle: 3, depths: (3, 12) };
+        let shape = Shape { tasks: 4, stacks_per_task: 30, idle: 3, depths: 3..=12 };
         let program = Program::generate(shape, &mut Random(1));
         for strings_max in [1, 7, 10_000] {
             let mut dictionary = Dictionary::new(&program);
-            let (mut symbols, mut trie) = (SymbolTable::new(), CallTrie::new(100_000));
-            let (mut translation, mut held) = (Translation::default(), Marks::default());
+            let mut symbols = SymbolTable::new();
+            let mut trie = CallTrie::new(100_000);
+            let mut translation = Translation::default();
+            let mut held = Marks::default();
             for task in program.tasks.iter().rev() {
                 for leaf in &task.leaves {
                     let own = dictionary.node(&program, *leaf);

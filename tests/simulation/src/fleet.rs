@@ -7,10 +7,17 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
+use hyper_util::rt::TokioIo;
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tokio::net::TcpStream;
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout, timeout_at};
-use tonic::transport::{Channel, Endpoint};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tonic::transport::{Channel, Endpoint, Uri};
+use tower::Service;
 
 use crate::agent::{Agent, lock};
 use crate::random::Random;
@@ -28,9 +35,17 @@ pub enum Pace {
         /// At least 1.
         in_flight: usize,
     },
-    /// One flush a second, each agent at its own offset within the second. Beyond a minute of
-    /// unsent flushes, further ones are skipped.
-    EverySecond,
+    /// One flush in each interval, each agent at its own offset within it. Beyond
+    /// a minute of unsent flushes at one a second, further ones are skipped.
+    Every {
+        /// A second at most.
+        interval: Duration,
+    },
+}
+
+impl Pace {
+    /// As real agents send.
+    pub const EVERY_SECOND: Pace = Pace::Every { interval: Duration::from_secs(1) };
 }
 
 /// Options of a fleet.
@@ -55,13 +70,13 @@ pub(crate) enum Phase {
     Drain,
 }
 
-/// A running collector.
+/// Connections to a running collector, shared by the agents.
 #[derive(Clone, Debug)]
-pub(crate) struct CollectorAddress {
+pub(crate) struct CollectorChannels {
     channels: Arc<Vec<Channel>>,
 }
 
-impl CollectorAddress {
+impl CollectorChannels {
     pub(crate) fn channel(&self, agent: usize) -> Channel {
         self.channels[agent % self.channels.len()].clone()
     }
@@ -74,7 +89,7 @@ pub struct Counts {
     pub sent: AtomicU64,
     /// Acknowledged flushes.
     pub acked: AtomicU64,
-    /// Pairs in them.
+    /// Pairs of node and state in them.
     pub pairs: AtomicU64,
     /// Bytes of all messages.
     pub bytes: AtomicU64,
@@ -105,29 +120,29 @@ impl Default for Latencies {
     fn default() -> Self {
         /// Ten minutes: larger values count as that.
         const MOST: u64 = 600_000_000;
-        let histogram = || Histogram::new_with_bounds(1, MOST, 3).expect("the bounds are good");
+        let histogram = || Histogram::new_with_bounds(1, MOST, 3).expect("the bounds are valid");
         Latencies { since_sent: histogram(), since_due: histogram() }
     }
 }
 
-/// Wakes the waiter of a counter exactly when it reaches its value.
+/// Wakes the waiter of a counter exactly when the counter reaches a value.
 #[derive(Debug)]
-pub(crate) struct Trap {
-    at: AtomicU64,
-    sprung: Notify,
+pub(crate) struct Threshold {
+    value: AtomicU64,
+    reached: Notify,
 }
 
-impl Default for Trap {
+impl Default for Threshold {
     fn default() -> Self {
-        Trap { at: AtomicU64::new(u64::MAX), sprung: Notify::new() }
+        Threshold { value: AtomicU64::new(u64::MAX), reached: Notify::new() }
     }
 }
 
-impl Trap {
-    /// Increments; triggers if the trap's value is reached.
+impl Threshold {
+    /// Increments the counter; wakes the waiter if it has reached the value.
     pub(crate) fn count(&self, counter: &AtomicU64) {
-        if counter.fetch_add(1, Relaxed) + 1 >= self.at.load(Relaxed) {
-            self.sprung.notify_one();
+        if counter.fetch_add(1, Relaxed) + 1 >= self.value.load(Relaxed) {
+            self.reached.notify_one();
         }
     }
 }
@@ -137,8 +152,8 @@ impl Trap {
 pub(crate) struct Shared {
     pub(crate) plan: Plan,
     pub(crate) counts: Counts,
-    pub(crate) acks: Trap,
-    pub(crate) sends: Trap,
+    pub(crate) acks: Threshold,
+    pub(crate) sends: Threshold,
     pub(crate) changed: Notify,
     pub(crate) attaching: Semaphore,
     pub(crate) latencies: Mutex<Latencies>,
@@ -150,8 +165,8 @@ impl Shared {
     pub(crate) fn violate(&self, violation: Violation) {
         lock(&self.violations).push(violation);
         self.changed.notify_one();
-        self.acks.sprung.notify_one();
-        self.sends.sprung.notify_one();
+        self.acks.reached.notify_one();
+        self.sends.reached.notify_one();
     }
 
     pub(crate) fn broken(&self, reason: &str) {
@@ -172,14 +187,14 @@ pub enum Count {
     HeldFlushes(u64),
 }
 
-/// Polling interval of counters without a trap.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Polling interval of counters without a threshold.
+const POLL_EVERY: Duration = Duration::from_millis(100);
 
 /// A running fleet; it ends when it is dropped.
 #[derive(Debug)]
 pub struct Fleet {
     shared: Arc<Shared>,
-    place: watch::Sender<Option<CollectorAddress>>,
+    collector: watch::Sender<Option<CollectorChannels>>,
     phase: watch::Sender<Phase>,
     records: Vec<Arc<Mutex<Record>>>,
     agents: JoinSet<()>,
@@ -192,7 +207,7 @@ pub enum FleetError {
     /// The wait timed out.
     #[error(
         "the fleet waited {waited:?} for {what}: {attached} of {agents} agents are attached, \
-         {open} flushes are not acked, {acked} are; the last stream that broke said: {said:?}"
+         {open} flushes are not acked, {acked} are; the last stream broke because of {reason:?}"
     )]
     Stuck {
         /// What it waited for.
@@ -208,7 +223,7 @@ pub enum FleetError {
         /// Answered flushes.
         acked: u64,
         /// Why the last stream ended.
-        said: String,
+        reason: String,
     },
     /// The collector broke promises.
     #[error("the collector broke {count} promises, the first: {first}")]
@@ -227,43 +242,55 @@ impl Fleet {
         let shared = Arc::new(Shared {
             plan,
             counts: Counts::default(),
-            acks: Trap::default(),
-            sends: Trap::default(),
+            acks: Threshold::default(),
+            sends: Threshold::default(),
             changed: Notify::new(),
             attaching: Semaphore::new(ATTACHING_MAX),
             latencies: Mutex::default(),
             violations: Mutex::default(),
             last_error: Mutex::default(),
         });
-        let (place, phase) = (watch::Sender::new(None), watch::Sender::new(Phase::Run));
+        let collector = watch::Sender::new(None);
+        let phase = watch::Sender::new(Phase::Run);
         let records = agents.iter().map(Agent::record).collect();
         let mut tasks = JoinSet::new();
         for (index, agent) in agents.into_iter().enumerate() {
-            let orders =
-                stream::AgentSignals { place: place.subscribe(), phase: phase.subscribe() };
+            let signals =
+                stream::AgentSignals { collector: collector.subscribe(), phase: phase.subscribe() };
             let random = random.fork(index);
-            tasks.spawn(stream::run(agent, index, orders, shared.clone(), random));
+            tasks.spawn(stream::run(agent, index, signals, shared.clone(), random));
         }
-        Fleet { shared, place, phase, records, agents: tasks }
+        Fleet { shared, collector, phase, records, agents: tasks }
     }
 
     /// Sets the collector's address.
-    pub fn point_at(&self, address: SocketAddr) {
+    pub fn set_collector(&self, address: SocketAddr) {
+        self.set_channels(address, |endpoint| endpoint.connect_lazy());
+    }
+
+    /// Sets the collector's address; the agents connect by TLS. The protocol of `tls` is `h2`.
+    pub fn set_collector_with_tls(&self, address: SocketAddr, tls: Arc<ClientConfig>) {
+        self.set_channels(address, |endpoint| {
+            endpoint.connect_with_connector_lazy(tls_connector(address, tls.clone()))
+        });
+    }
+
+    fn set_channels(&self, address: SocketAddr, connect: impl Fn(&Endpoint) -> Channel) {
         let endpoint = Endpoint::from_shared(format!("http://{address}"))
             .expect("an address makes a URL")
             .tcp_nodelay(true);
         let count = self.records.len().div_ceil(self.shared.plan.agents_per_connection);
-        let channels = (0..count).map(|_| endpoint.connect_lazy()).collect();
-        self.place.send_replace(Some(CollectorAddress { channels: Arc::new(channels) }));
+        let channels = (0..count).map(|_| connect(&endpoint)).collect();
+        self.collector.send_replace(Some(CollectorChannels { channels: Arc::new(channels) }));
     }
 
-    /// The collector is gone.
-    pub fn collector_is_gone(&self) {
-        self.place.send_replace(None);
+    /// Makes agents wait until [`Fleet::set_collector`] is called again.
+    pub fn unset_collector(&self) {
+        self.collector.send_replace(None);
     }
 
     /// Resumes creating flushes.
-    pub fn go_on(&self) {
+    pub fn resume(&self) {
         self.phase.send_replace(Phase::Run);
     }
 
@@ -273,13 +300,13 @@ impl Fleet {
     /// If that takes longer than `patience`, or a promise was broken.
     pub async fn reach(&self, count: Count, patience: Duration) -> Result<(), FleetError> {
         let Shared { counts, acks, sends, .. } = &*self.shared;
-        let (trap, counter, more) = match count {
+        let (threshold, counter, more) = match count {
             Count::Acks(more) => (acks, &counts.acked, more),
             Count::Sends(more) => (sends, &counts.sent, more),
             Count::HeldFlushes(more) => return self.reach_held(more, patience).await,
         };
         let goal = counter.load(Relaxed) + more;
-        trap.at.store(goal, Relaxed);
+        threshold.value.store(goal, Relaxed);
         let until = Instant::now() + patience;
         let result = loop {
             self.check()?;
@@ -287,24 +314,25 @@ impl Fleet {
                 break Ok(());
             }
             // A change before this point is not missed.
-            if timeout_at(until, trap.sprung.notified()).await.is_err() {
+            if timeout_at(until, threshold.reached.notified()).await.is_err() {
                 break Err(self.stuck("acks or sends", patience));
             }
         };
-        trap.at.store(u64::MAX, Relaxed);
+        threshold.value.store(u64::MAX, Relaxed);
         result
     }
 
     async fn reach_held(&self, more: u64, patience: Duration) -> Result<(), FleetError> {
         let counts = &self.shared.counts;
         let held = || counts.acked.load(Relaxed) + counts.held_unacked.load(Relaxed);
-        let (goal, until) = (held() + more, Instant::now() + patience);
+        let goal = held() + more;
+        let until = Instant::now() + patience;
         while held() < goal {
             self.check()?;
             if Instant::now() >= until {
                 return Err(self.stuck("flushes to be held", patience));
             }
-            let _ = timeout(LOOK_EVERY, self.shared.changed.notified()).await;
+            let _ = timeout(POLL_EVERY, self.shared.changed.notified()).await;
         }
         Ok(())
     }
@@ -353,12 +381,14 @@ impl Fleet {
             agents: self.records.len() as u64,
             open: counts.open.load(Relaxed),
             acked: counts.acked.load(Relaxed),
-            said: lock(&self.shared.last_error).clone(),
+            reason: lock(&self.shared.last_error).clone(),
         }
     }
 
+    /// Checks that the collector has kept its promises so far.
+    ///
     /// # Errors
-    /// If a promise was broken.
+    /// If it broke one.
     pub fn check(&self) -> Result<(), FleetError> {
         let violations = lock(&self.shared.violations);
         match violations.first() {
@@ -391,4 +421,24 @@ impl Fleet {
     pub async fn stop(mut self) {
         self.agents.shutdown().await;
     }
+}
+
+/// Connects to `address` by TLS.
+fn tls_connector(
+    address: SocketAddr,
+    config: Arc<ClientConfig>,
+) -> impl Service<Uri, Response = TokioIo<TlsStream<TcpStream>>, Error = std::io::Error, Future: Send>
++ Send
++ 'static {
+    let connector = TlsConnector::from(config);
+    let name = ServerName::from(address.ip());
+    tower::service_fn(move |_: Uri| {
+        let connector = connector.clone();
+        let name = name.clone();
+        async move {
+            let socket = TcpStream::connect(address).await?;
+            socket.set_nodelay(true)?;
+            Ok(TokioIo::new(connector.connect(name, socket).await?))
+        }
+    })
 }

@@ -62,16 +62,25 @@ impl Pattern {
     pub(crate) fn recorded(cycles: Vec<Vec<Pair>>) -> Pattern {
         let none = Zipf::new(1, 1.0);
         let busyness = Busyness { slots: 0, idle: false, noise_quanta: 0, ..Busyness::default() };
-        let (states, prepared) = (Vec::new(), Vec::new());
-        Pattern { busyness, tasks: none.clone(), stacks: none, states, prepared, recorded: cycles }
+        Pattern {
+            busyness,
+            tasks: none.clone(),
+            stacks: none,
+            states: Vec::new(),
+            prepared: Vec::new(),
+            recorded: cycles,
+        }
     }
 
     /// Options for running `program`.
     #[must_use]
     pub fn new(program: &Program, busyness: Busyness, random: &mut Random) -> Pattern {
-        let state = |_| match random.chance(WAITING_SHARE) {
-            true => State::WAITS[random.below(State::WAITS.len())],
-            false => State::Cpu,
+        let state = |_| {
+            if random.chance(WAITING_SHARE) {
+                State::WAITS[random.below(State::WAITS.len())]
+            } else {
+                State::Cpu
+            }
         };
         let mut pattern = Pattern {
             busyness,
@@ -234,7 +243,7 @@ mod tests {
 
     #[test]
     fn a_second_has_each_pair_once_and_all_its_time() {
-        let shape = Shape { tasks: 5, stacks_per_task: 60, idle: 7, depths: (10, 30) };
+        let shape = Shape { tasks: 5, stacks_per_task: 60, idle: 7, depths: 10..=30 };
         let program = Program::generate(shape, &mut Random(3));
         for prepared in [0, 16] {
             let busyness = Busyness { slots: 3, noise_quanta: 0, prepared, ..Busyness::default() };

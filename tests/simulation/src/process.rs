@@ -135,7 +135,8 @@ pub fn last_processor() -> Option<usize> {
 }
 
 fn address_in(line: &str) -> Option<SocketAddr> {
-    let (_, rest) = line.split_once("collector on http://")?;
+    let (_, rest) = line.split_once("collector on http")?;
+    let rest = rest.trim_start_matches('s').strip_prefix("://")?;
     let end = rest.find(|c: char| !(c.is_ascii_digit() || ".:".contains(c)));
     rest[..end.unwrap_or(rest.len())].parse().ok()
 }
@@ -302,7 +303,8 @@ impl Usage {
             let path = format!("/proc/{id}/{file}");
             fs::read_to_string(&path).with_context(|| path)
         };
-        let (status, io) = (read("status")?, read("io")?);
+        let status = read("status")?;
+        let io = read("io")?;
         Ok(Usage {
             cpu: cpu_in(&read("stat")?).context("/proc/…/stat has no times")?,
             memory_peak_bytes: field(&status, "VmHWM:").unwrap_or(0) << 10,

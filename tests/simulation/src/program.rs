@@ -1,5 +1,7 @@
 //! The program of a simulated fleet: tasks, and stacks below them that share prefixes.
 
+use std::ops::RangeInclusive;
+
 use profiler_core::NodeId;
 use profiler_core::wire::v1::FrameKind;
 use rustc_hash::FxHashMap;
@@ -7,7 +9,7 @@ use rustc_hash::FxHashMap;
 use crate::random::Random;
 
 /// Size of a program.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Shape {
     /// Task names.
     pub tasks: usize,
@@ -16,7 +18,7 @@ pub struct Shape {
     /// Distinct stacks of threads outside any task.
     pub idle: usize,
     /// Fewest and most frames below the task.
-    pub depths: (usize, usize),
+    pub depths: RangeInclusive<usize>,
 }
 
 /// Most nodes that a stack of a task adds to those it shares with an earlier one.
@@ -79,15 +81,13 @@ impl Program {
         let mut growth = Growth::new(functions);
         for index in 0..shape.tasks {
             let name = growth.string(format!("task-{index}"));
-            let (kind, file, line) = (FrameKind::Task, 0, 0);
-            let top = growth.top(ProgramFrame { kind, function: name, file, line });
-            let leaves = growth.stacks(top, shape.stacks_per_task, shape.depths, random);
+            let top = growth.top(FrameKind::Task, name);
+            let leaves = growth.stacks(top, shape.stacks_per_task, &shape.depths, random);
             growth.program.tasks.push(ProgramTask { name, top, leaves });
         }
-        let function = growth.string("[no task]".into());
-        let (kind, file, line) = (FrameKind::NoTask, 0, 0);
-        let top = growth.top(ProgramFrame { kind, function, file, line });
-        growth.program.idle = growth.stacks(top, shape.idle, shape.depths, random);
+        let name = growth.string("[no task]".into());
+        let top = growth.top(FrameKind::NoTask, name);
+        growth.program.idle = growth.stacks(top, shape.idle, &shape.depths, random);
         growth.program
     }
 
@@ -147,8 +147,11 @@ struct Growth {
 
 impl Growth {
     fn new(functions: usize) -> Growth {
-        let (program, children) = (Program::empty(), FxHashMap::default());
-        let mut growth = Growth { program, children, functions: id(functions) };
+        let mut growth = Growth {
+            program: Program::empty(),
+            children: FxHashMap::default(),
+            functions: id(functions),
+        };
         // Names are as long as in real programs; a few files hold all functions.
         let files = (functions / 20).max(1);
         let files: Vec<u32> = (0..files)
@@ -162,9 +165,13 @@ impl Growth {
                 function % 7,
                 function % 61
             );
-            let (kind, name) = (FrameKind::Function, growth.string(name));
-            let (file, line) = (files[function % files.len()], id(function % 900) + 1);
-            growth.program.frames.push(ProgramFrame { kind, function: name, file, line });
+            let frame = ProgramFrame {
+                kind: FrameKind::Function,
+                function: growth.string(name),
+                file: files[function % files.len()],
+                line: id(function % 900) + 1,
+            };
+            growth.program.frames.push(frame);
         }
         growth
     }
@@ -174,8 +181,9 @@ impl Growth {
         id(self.program.strings.len() - 1)
     }
 
-    fn top(&mut self, frame: ProgramFrame) -> NodeId {
-        self.program.frames.push(frame);
+    /// A child of the root.
+    fn top(&mut self, kind: FrameKind, name: u32) -> NodeId {
+        self.program.frames.push(ProgramFrame { kind, function: name, file: 0, line: 0 });
         self.child(NodeId::ROOT, id(self.program.frames.len() - 1))
     }
 
@@ -193,20 +201,21 @@ impl Growth {
         &mut self,
         top: NodeId,
         count: usize,
-        (depth_min, depth_max): (usize, usize),
+        depths: &RangeInclusive<usize>,
         random: &mut Random,
     ) -> Vec<NodeId> {
+        let depth_min = *depths.start();
+        let depth_max = *depths.end();
         let mut stacks: Vec<Vec<NodeId>> = Vec::new();
         while stacks.len() < count {
-            let (mut stack, depth) = match stacks.is_empty() {
-                true => (vec![top], random.between(depth_min, depth_max)),
-                false => {
-                    let earlier = &stacks[random.below(stacks.len())];
-                    let shared = (0..3).map(|_| random.between(1, earlier.len())).max();
-                    let shared = shared.unwrap_or(1).min(depth_max);
-                    let own = random.between(1, OWN_NODES_MAX);
-                    (earlier[..shared].to_vec(), (shared - 1 + own).clamp(depth_min, depth_max))
-                }
+            let (mut stack, depth) = if stacks.is_empty() {
+                (vec![top], random.between(depth_min, depth_max))
+            } else {
+                let earlier = &stacks[random.below(stacks.len())];
+                let shared = (0..3).map(|_| random.between(1, earlier.len())).max();
+                let shared = shared.unwrap_or(1).min(depth_max);
+                let own = random.between(1, OWN_NODES_MAX);
+                (earlier[..shared].to_vec(), (shared - 1 + own).clamp(depth_min, depth_max))
             };
             let known = self.program.nodes.len();
             while stack.len() <= depth {
@@ -235,7 +244,7 @@ mod tests {
 
     #[test]
     fn a_program_has_distinct_stacks_of_the_requested_depths() {
-        let shape = Shape { tasks: 5, stacks_per_task: 40, idle: 7, depths: (10, 30) };
+        let shape = Shape { tasks: 5, stacks_per_task: 40, idle: 7, depths: 10..=30 };
         let program = Program::generate(shape, &mut Random(3));
         let leaves = program.tasks.iter().flat_map(|task| &task.leaves).chain(&program.idle);
         let paths: HashSet<_> = leaves.clone().map(|leaf| program.path(*leaf)).collect();

@@ -84,7 +84,8 @@ mod tests {
 
     #[test]
     fn ranks_follow_zipfs_law() {
-        let (zipf, mut random) = (Zipf::new(100, 1.5), Random(1));
+        let zipf = Zipf::new(100, 1.5);
+        let mut random = Random(1);
         let mut counts = [0u32; 100];
         (0..100_000).for_each(|_| counts[zipf.draw(&mut random)] += 1);
         // The sum over 100 ranks of n^-1.5 is 2.4126.

@@ -201,7 +201,8 @@ impl Record {
 
     /// Moves all flushes up to `seq` into the sums that must be held.
     pub(crate) fn acknowledge(&mut self, seq: u64) {
-        let (program, detail) = (self.program.clone(), self.detail);
+        let program = self.program.clone();
+        let detail = self.detail;
         let life = self.life();
         while let Some(facts) = life.open.pop_front_if(|facts| facts.seq <= seq) {
             life.settled.add(&facts, &program, detail);

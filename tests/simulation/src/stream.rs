@@ -16,7 +16,7 @@ use tonic::{Status, Streaming};
 
 use crate::agent::{Agent, lock};
 use crate::client::ingest_client::IngestClient;
-use crate::fleet::{CollectorAddress, Pace, Phase, Shared};
+use crate::fleet::{CollectorChannels, Pace, Phase, Shared};
 use crate::random::Random;
 use crate::record::Violation;
 
@@ -27,13 +27,13 @@ const WELCOME_MAX: Duration = Duration::from_secs(30);
 /// Pause between two attempts at a collector that rejected the first.
 const RETRY: Duration = Duration::from_millis(50);
 /// Most flushes that an agent keeps when it creates one a second.
-const KEPT_MAX: usize = 60;
+const OPEN_FLUSHES_MAX: usize = 60;
 const SECOND: Duration = Duration::from_secs(1);
 
 /// Control of the agents.
 #[derive(Clone, Debug)]
 pub(crate) struct AgentSignals {
-    pub(crate) place: watch::Receiver<Option<CollectorAddress>>,
+    pub(crate) collector: watch::Receiver<Option<CollectorChannels>>,
     pub(crate) phase: watch::Receiver<Phase>,
 }
 
@@ -60,39 +60,38 @@ impl From<Status> for Ended {
 pub(crate) async fn run(
     agent: Agent,
     index: usize,
-    mut orders: AgentSignals,
+    mut signals: AgentSignals,
     shared: Arc<Shared>,
     mut random: Random,
 ) {
     // Spread over the second, like agents that started at arbitrary times.
     let phase = SECOND.mul_f64(random.fraction());
-    let mut line = Line { agent, shared, next_due: Instant::now() + phase };
+    let mut agent_loop = AgentLoop { agent, shared, next_due: Instant::now() + phase };
     loop {
-        let Ok(place) = orders.place.wait_for(Option::is_some).await.map(|place| place.clone())
-        else {
-            return;
+        let channel = match signals.collector.wait_for(Option::is_some).await {
+            Ok(collector) => collector.as_ref().expect("it was waited for").channel(index),
+            Err(_) => return,
         };
-        let channel = place.expect("it was waited for").channel(index);
-        let ended = line.converse(channel, &mut orders.phase).await;
+        let ended = agent_loop.run_stream(channel, &mut signals.phase).await;
         match ended {
             Ended::Violated(violation) => {
-                line.shared.violate(violation);
+                agent_loop.shared.violate(violation);
                 return;
             }
-            Ended::Broken(reason) => line.shared.broken(&reason),
+            Ended::Broken(reason) => agent_loop.shared.broken(&reason),
         }
-        if random.chance(line.shared.plan.new_life) {
-            let gone = line.agent.begin_life() as u64;
-            line.shared.counts.abandoned.fetch_add(gone, Relaxed);
-            line.shared.counts.open.fetch_sub(gone, Relaxed);
+        if random.chance(agent_loop.shared.plan.new_life) {
+            let gone = agent_loop.agent.begin_life() as u64;
+            agent_loop.shared.counts.abandoned.fetch_add(gone, Relaxed);
+            agent_loop.shared.counts.open.fetch_sub(gone, Relaxed);
         }
-        // Reconnects, whether the collector is gone or rejected the stream.
-        let _ = timeout(RETRY, orders.place.changed()).await;
+        // Then reconnects, whether the collector has ended or rejected the stream.
+        let _ = timeout(RETRY, signals.collector.changed()).await;
     }
 }
 
-/// An agent and its outgoing side.
-struct Line {
+/// An agent, and when it creates its next flush.
+struct AgentLoop {
     agent: Agent,
     shared: Arc<Shared>,
     next_due: Instant,
@@ -115,9 +114,9 @@ impl Drop for Attached<'_> {
     }
 }
 
-impl Line {
+impl AgentLoop {
     /// Runs one stream to its end.
-    async fn converse(&mut self, channel: Channel, phase: &mut watch::Receiver<Phase>) -> Ended {
+    async fn run_stream(&mut self, channel: Channel, phase: &mut watch::Receiver<Phase>) -> Ended {
         let shared = self.shared.clone();
         let permit = shared.attaching.acquire().await.expect("it is never closed");
         let opened = timeout(WELCOME_MAX, self.open(channel)).await;
@@ -128,7 +127,7 @@ impl Line {
             Err(_) => return Ended::Broken(format!("no Welcome within {WELCOME_MAX:?}")),
         };
         let _attached = Attached::new(&shared);
-        match self.talk(&sender, incoming, phase).await {
+        match self.exchange_messages(&sender, incoming, phase).await {
             Ok(never) => match never {},
             Err(ended) => ended,
         }
@@ -155,7 +154,7 @@ impl Line {
         Ok((sender, incoming))
     }
 
-    async fn talk(
+    async fn exchange_messages(
         &mut self,
         sender: &mpsc::Sender<v1::AgentMessage>,
         mut incoming: Streaming<v1::CollectorMessage>,
@@ -166,12 +165,12 @@ impl Line {
                 && self.agent.made() < self.shared.plan.flushes_max;
             self.make(running);
             let may_send = self.agent.has_next();
-            let is_paced = running && matches!(self.shared.plan.pace, Pace::EverySecond);
+            let is_paced = running && matches!(self.shared.plan.pace, Pace::Every { .. });
             let due = pin!(sleep_until(self.next_due.into()));
             tokio::select! {
                 answer = incoming.message() => {
                     let ended = || Ended::Broken("it ended the stream".into());
-                    self.answered(answer?.ok_or_else(ended)?)?;
+                    self.handle_answer(answer?.ok_or_else(ended)?)?;
                 }
                 permit = sender.reserve(), if may_send => {
                     // Without a receiver the stream broke, and `incoming` has the reason.
@@ -207,21 +206,21 @@ impl Line {
                     counts.open.fetch_add(1, Relaxed);
                 }
             }
-            Pace::EverySecond => {
+            Pace::Every { interval } => {
                 while self.next_due <= now {
-                    if running && self.agent.open() < KEPT_MAX {
+                    if running && self.agent.open() < OPEN_FLUSHES_MAX {
                         self.agent.make(self.next_due);
                         counts.open.fetch_add(1, Relaxed);
                     } else if running {
                         counts.skipped.fetch_add(1, Relaxed);
                     }
-                    self.next_due += SECOND;
+                    self.next_due += interval;
                 }
             }
         }
     }
 
-    fn answered(&mut self, answer: v1::CollectorMessage) -> Result<(), Ended> {
+    fn handle_answer(&mut self, answer: v1::CollectorMessage) -> Result<(), Ended> {
         match answer.kind {
             Some(collector_message::Kind::Ack(ack)) => {
                 let settled = self.agent.ack(ack.seq, Instant::now())?;

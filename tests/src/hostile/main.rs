@@ -3,9 +3,10 @@
 //!
 //! ```text
 //! hostile-worker soak SPAWNS LOADS EXECS CROWD LIBRARY|- [unsampled]
-//! hostile-worker MODE        one of the names in `modes`
+//! hostile-worker MODE …      one of the names in `modes` and `edges`
 //! ```
 
+mod edges;
 mod modes;
 mod soak;
 mod sys;
@@ -14,8 +15,10 @@ use anyhow::{Context, Result, bail};
 
 pub(crate) fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).init();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    if words.first() != Some(&"silent") {
+        tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).init();
+    }
     let record = match words[..] {
         ["soak", spawns, loads, execs, crowd, library, ref rest @ ..] => {
             let number = |text: &str| text.parse().with_context(|| format!("`{text}`"));
@@ -28,7 +31,7 @@ pub(crate) fn main() -> Result<()> {
             let library = Some(library.to_owned()).filter(|path| path != "-");
             soak::run(&amounts, library, !rest.contains(&"unsampled"))
         }
-        [mode, ref rest @ ..] => match modes::run(mode, rest) {
+        [mode, ref rest @ ..] => match modes::run(mode, rest).or_else(|| edges::run(mode, rest)) {
             Some(record) => record,
             None => bail!("no mode {mode}"),
         },

@@ -37,6 +37,7 @@ pub(crate) fn run(mode: &str, rest: &[&str]) -> Option<Value> {
         "no-vm-read" => done_without(libc::SYS_process_vm_readv),
         "no-timer" => done_without(libc::SYS_timer_create),
         "no-queue" => refused(|| confine::refuse(libc::SYS_rt_tgsigqueueinfo)),
+        "filter-after" => filter_after(),
         "no-sigaction" => refused(|| confine::refuse(libc::SYS_rt_sigaction)),
         "sums" => sums(),
         _ => return None,
@@ -63,6 +64,21 @@ fn busy(length: Duration) {
 fn of_task(recording: &Recording, top: &str) -> u64 {
     let tops = recording.profile.top_level();
     tops.filter(|(frame, _)| frame.function == top).map(|(_, weight)| weight.total_ns()).sum()
+}
+
+/// Nanoseconds below the frame `name` of the task `top`.
+fn of_task_below(recording: &Recording, top: &str, name: &str) -> u64 {
+    let mut tops: Vec<(bool, bool)> = vec![(false, false)];
+    let mut sum = 0;
+    for node in recording.profile.nodes() {
+        let label = recording.profile.frame(node.frame).label();
+        let (of_task, below) = tops[node.parent.index()];
+        let of_task = of_task || label == top;
+        let below = below || label == name;
+        sum += if of_task && below { node.own.total_ns() } else { 0 };
+        tops.push((of_task, below));
+    }
+    sum
 }
 
 /// Nanoseconds of all samples of the program's own threads.
@@ -138,7 +154,37 @@ fn deaf() -> Value {
     let elapsed = deaf.join().expect("it does not panic");
     let recording = agent.finish();
     let sampled = of_task(&recording, "deaf");
-    json!({ "ticks": recording.ticks.made, "share": sampled as f64 * 1e-9 / elapsed.as_secs_f64() })
+    let without_stack = of_task_below(&recording, "deaf", "[no stack: signal blocked]");
+    json!({
+        "ticks": recording.ticks.made,
+        "share": sampled as f64 * 1e-9 / elapsed.as_secs_f64(),
+        "sampled_ns": sampled,
+        "signal_blocked_ns": without_stack,
+    })
+}
+
+/// A filter takes the timers away while the agent runs.
+fn filter_after() -> Value {
+    let agent = start();
+    let before = agent.mode().to_string();
+    confine::refuse_everywhere(libc::SYS_timer_create);
+    let begin = Instant::now();
+    while agent.mode().to_string() == before && begin.elapsed() < Duration::from_secs(20) {
+        busy(Duration::from_millis(1));
+    }
+    let filtered = || {
+        let _task = agent::task("filtered").start();
+        busy(BUSY);
+    };
+    thread::spawn(filtered).join().expect("it does not panic");
+    let after = agent.mode().to_string();
+    let recording = agent.finish();
+    json!({
+        "before": before,
+        "after": after,
+        "sampled_ns": of_task(&recording, "filtered"),
+        "sampler_mode_ns": of_task_below(&recording, "filtered", "[no stack: sampler mode]"),
+    })
 }
 
 const OWN_SIGNALS: u64 = 1_000;
@@ -198,19 +244,7 @@ fn recursion() -> Value {
     });
     deep.expect("room for its stack").join().expect("it does not panic");
     let recording = agent.finish();
-    let truncated = |top: &str| {
-        let mut tops: Vec<(bool, bool)> = vec![(false, false)];
-        let mut sum = 0;
-        for node in recording.profile.nodes() {
-            let frame = recording.profile.frame(node.frame);
-            let (mut inside, mut cut) = tops[node.parent.index()];
-            inside |= frame.function == top;
-            cut |= frame.label().contains("[truncated]");
-            sum += if inside && cut { node.own.total_ns() } else { 0 };
-            tops.push((inside, cut));
-        }
-        sum
-    };
+    let truncated = |top: &str| of_task_below(&recording, top, "[truncated]");
     let of = |top| json!({ "ns": of_task(&recording, top), "truncated_ns": truncated(top) });
     json!({ "600": of("600 frames"), "100000": of("100000 frames") })
 }

@@ -60,20 +60,42 @@ fn read_log(folder: &Path, index: usize) -> Log {
 #[derive(Clone, Debug)]
 struct ObservedInterval {
     name: String,
-    start_ns: (i64, i64),
-    stop_ns: (i64, i64),
+    start_ns: Bounds,
+    stop_ns: Bounds,
+}
+
+/// The clock's readings before and after a moment.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Bounds {
+    before: i64,
+    after: i64,
 }
 
 impl ObservedInterval {
     fn of(name: &str, event: &FleetEvent) -> ObservedInterval {
-        let signed = |(from, to): (u64, u64)| (from.cast_signed(), to.cast_signed());
-        let (start_ns, stop_ns) = (signed(event.start_ns), signed(event.stop_ns));
-        ObservedInterval { name: name.to_owned(), start_ns, stop_ns }
+        ObservedInterval {
+            name: name.to_owned(),
+            start_ns: Bounds::of(event.start_ns),
+            stop_ns: Bounds::of(event.stop_ns),
+        }
     }
 
     /// A moment's bounds relative to the start of this task.
-    fn since_start(&self, (from, to): (i64, i64)) -> (i64, i64) {
-        (from - self.start_ns.1, to - self.start_ns.0)
+    fn since_start(&self, moment: Bounds) -> Bounds {
+        Bounds {
+            before: moment.before - self.start_ns.after,
+            after: moment.after - self.start_ns.before,
+        }
+    }
+}
+
+impl Bounds {
+    fn of(readings: (u64, u64)) -> Bounds {
+        Bounds { before: readings.0.cast_signed(), after: readings.1.cast_signed() }
+    }
+
+    fn contain(self, moment_ns: i64) -> bool {
+        (self.before - SLACK_NS..=self.after + SLACK_NS).contains(&moment_ns)
     }
 }
 
@@ -91,7 +113,8 @@ fn check_tasks(collector: &Collector, logs: &[Log]) {
             ["worker", "name", "key"].map(|field| row[field].as_str().unwrap());
         rows.entry((worker, name, key)).or_default().push(row);
     }
-    let (mut tasks, mut phases) = (0, BTreeMap::new());
+    let mut tasks = 0;
+    let mut phases = BTreeMap::new();
     for log in logs {
         let mut by_thread: HashMap<i32, Vec<&FleetEvent>> = HashMap::new();
         for event in log.events.iter().filter(|event| event.phase.is_some()) {
@@ -101,11 +124,12 @@ fn check_tasks(collector: &Collector, logs: &[Log]) {
             let (Some(name), Some(key)) = (&event.task, &event.key) else { continue };
             let task = ObservedInterval::of(name, event);
             let found = rows.get(&(&*log.worker, name, key)).into_iter().flatten();
-            let (from, to) = (task.start_ns.0 - CLOCK_SLACK_NS, task.start_ns.1 + CLOCK_SLACK_NS);
+            let from = task.start_ns.before - CLOCK_SLACK_NS;
+            let to = task.start_ns.after + CLOCK_SLACK_NS;
             let row = found.copied().find(|row| (from..=to).contains(&start_of(row)));
             let row = row.unwrap_or_else(|| panic!("no row for {} {event:?}", log.worker));
             let stop_ns = row["stop_ns"].as_i64().unwrap() - start_of(row);
-            assert!(is_at(stop_ns, task.since_start(task.stop_ns)), "{event:?} {row}");
+            assert!(task.since_start(task.stop_ns).contain(stop_ns), "{event:?} {row}");
             assert_eq!(row["thread_id"], event.thread_id, "{row}");
             let inside = by_thread.get(&event.thread_id).into_iter().flatten().filter(|phase| {
                 phase.start_ns.0 >= event.start_ns.0 && phase.stop_ns.1 <= event.stop_ns.1
@@ -127,12 +151,9 @@ fn check_tasks(collector: &Collector, logs: &[Log]) {
 /// The wait before a task, as measured by its worker.
 fn queue(queued_ns: u64, task: &ObservedInterval) -> ObservedInterval {
     let queued_ns = queued_ns.cast_signed();
-    let start_ns = (task.start_ns.0 - queued_ns, task.start_ns.1 - queued_ns);
+    let start_ns =
+        Bounds { before: task.start_ns.before - queued_ns, after: task.start_ns.after - queued_ns };
     ObservedInterval { name: "queue".into(), start_ns, stop_ns: task.start_ns }
-}
-
-fn is_at(moment_ns: i64, (from, to): (i64, i64)) -> bool {
-    (from - SLACK_NS..=to + SLACK_NS).contains(&moment_ns)
 }
 
 /// The row's phases equal the expected ones: one by one if the row lists them, by sum if it had no
@@ -159,7 +180,7 @@ fn check_phases(
                 [(start_ns, expected.start_ns), (stop_ns, expected.stop_ns)]
             {
                 let bounds = task.since_start(expected_ns);
-                assert!(is_at(told_ns, bounds), "{told} {expected:?} {row}");
+                assert!(bounds.contain(told_ns), "{told} {expected:?} {row}");
             }
         }
         return;
@@ -167,8 +188,8 @@ fn check_phases(
     let mut sums: BTreeMap<&str, (i64, i64, i64)> = BTreeMap::new();
     for phase in &expected {
         let sum = sums.entry(&phase.name).or_default();
-        sum.0 += phase.stop_ns.0 - phase.start_ns.1;
-        sum.1 += phase.stop_ns.1 - phase.start_ns.0;
+        sum.0 += phase.stop_ns.before - phase.start_ns.after;
+        sum.1 += phase.stop_ns.after - phase.start_ns.before;
     }
     for phase in told {
         let name = phase["name"].as_str().unwrap();
@@ -228,7 +249,8 @@ fn check_budget(collector: &Collector, logs: &[Log]) {
         for event in &log.events {
             let thread = u64::try_from(event.thread_id).unwrap();
             let (from, to) = blocked_ns.entry(thread).or_insert((u64::MAX, 0));
-            (*from, *to) = (event.start_ns.1.min(*from), event.stop_ns.0.max(*to));
+            *from = event.start_ns.1.min(*from);
+            *to = event.stop_ns.0.max(*to);
         }
         let longest_ns = blocked_ns.values().map(|(from, to)| to - from).max().unwrap_or(0);
         let mut count = 0;
@@ -244,7 +266,8 @@ fn check_budget(collector: &Collector, logs: &[Log]) {
             assert!(is_whole, "{sum_ns} of {least_ns} in {thread}");
             count += u32::from(least_ns * 2 > longest_ns);
         }
-        assert!(count >= 3, "{worker} has {count} threads that work nearly all the time: {budget}");
+        // The demo has one computing thread a worker on two processors, and threads that transfer.
+        assert!(count >= 2, "{worker} has {count} threads that work nearly all the time: {budget}");
     }
 }
 
@@ -277,4 +300,25 @@ fn check_commands(collector: &Collector) {
     assert!(runs.contains("qr-round-0") && runs.contains("worker-0"), "{runs}");
     let of_run = run(&["tasks", "--url", &url, "--run", "qr-round-0", "--task", "qr"]);
     assert!(String::from_utf8_lossy(&of_run.stdout).contains("qr-0-"), "tasks of the run");
+    check_zones(&url);
+}
+
+/// Times are read and printed in local time, or in UTC on request; JSON is in UTC.
+fn check_zones(url: &str) {
+    let tasks = |options: &[&str]| {
+        let mut command = Command::new(emberline());
+        command.args(["tasks", "--url", url, "--task", "qr", "--limit", "1"]).args(options);
+        let output = output(command.env("TZ", "<+0530>-5:30"));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let json = tasks(&["--from", "-1h", "--format", "json"]);
+    let answer: Value = serde_json::from_str(&json).unwrap();
+    let start = answer["tasks"][0]["start"].as_str().unwrap();
+    let in_utc = format!("{} {}", &start[..10], &start[11..23]);
+    let utc = tasks(&["--from", "-1h", "--utc"]);
+    assert!(utc.contains("START (UTC)") && utc.contains(&in_utc), "{in_utc}: {utc}");
+    let local = tasks(&["--from", "-1h"]);
+    assert!(local.contains("START (local time)") && !local.contains(&in_utc), "{local}");
+    let printed = &local.lines().last().unwrap()[..in_utc.len()];
+    assert_eq!(tasks(&["--from", printed]), local, "a printed time is read back");
 }

@@ -1,13 +1,16 @@
-//! The main job: a collector and a real fleet, for some seconds, with files as output.
+//! The main job: a collector and a real fleet, for some seconds, with files as output. The demo's tokens are
+//! where other commands of the same user find them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::harness::{Running, alone, emberline, get, run, wait_for};
+use crate::harness::{Running, alone, emberline, get, output, wait_for};
 
 /// While the demo runs, queries from another shell are answered; when it ends, its files hold the
 /// fleet's tasks with the real functions below them.
@@ -15,9 +18,13 @@ use crate::harness::{Running, alone, emberline, get, run, wait_for};
 fn the_demo_answers_queries_and_writes_its_files() {
     let _alone = alone();
     let out = tempfile::tempdir().unwrap();
+    let home = tempfile::tempdir().unwrap();
     let mut child = Command::new(emberline())
         .args(["demo", "--seconds", "15", "--listen", "127.0.0.1:0", "--out"])
         .arg(out.path())
+        .env("XDG_RUNTIME_DIR", home.path())
+        // Of another collector.
+        .env("EMBERLINE_TOKEN_FILE", "/nowhere")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -32,38 +39,67 @@ fn the_demo_answers_queries_and_writes_its_files() {
             let _ = sender.send(line);
         }
     });
-    let url = lines
+    let (url, token) = lines
         .iter()
         .find_map(|line| {
-            let (_, rest) = line.split_once("http://")?;
-            let end = rest.find(|c: char| !(c.is_ascii_digit() || ".:".contains(c)));
-            Some(format!("http://{}", &rest[..end.unwrap_or(rest.len())]))
+            let (_, rest) = line.split_once("Open ")?;
+            let (url, rest) = rest.split_once("/login#token=")?;
+            Some((url.to_owned(), rest.split(' ').next()?.to_owned()))
         })
-        .expect("the demo says where it listens");
+        .expect("the demo prints a link that logs in");
+    let run_as = |home: &Path, arguments: &[&str]| {
+        let mut command = Command::new(emberline());
+        command.args(arguments).args(["--url", &url]).env("NO_COLOR", "1").stdin(Stdio::null());
+        command.env("XDG_RUNTIME_DIR", home).env_remove("EMBERLINE_TOKEN_FILE");
+        output(command.env_remove("EMBERLINE_TOKEN"))
+    };
+    let run = |arguments: &[&str]| run_as(home.path(), arguments);
 
     for task in ["qr", "tokenize"] {
         wait_for(&format!("samples of {task}"), || {
-            let (_, body) = get(&url, &format!("/api/v1/profile?task={task}&from=-5s"));
-            let profile: Value = serde_json::from_str(&body).ok()?;
+            let profile = run(&["profile", "--task", task, "--from", "-5s", "--format", "json"]);
+            let profile: Value = serde_json::from_slice(&profile.stdout).ok()?;
             (profile["totals"]["cpu_ns"].as_u64()? > 0).then_some(())
         });
     }
-    let summary = run(&["tasks", "--summary", "--url", &url]);
+    let summary = run(&["tasks", "--summary"]);
     assert!(summary.status.success());
     let summary = String::from_utf8_lossy(&summary.stdout);
     assert!(summary.contains("tokenize") && summary.contains("qr"), "{summary}");
     let svg = out.path().join("x.svg");
     let path = svg.to_str().unwrap();
-    let profile = ["profile", "--task", "qr", "--from", "-5s", "--format", "svg", "-o", path];
-    let profile = run(&[&profile[..], &["--url", &url]].concat());
+    let profile = run(&["profile", "--task", "qr", "--from", "-5s", "--format", "svg", "-o", path]);
     assert!(profile.status.success(), "{}", String::from_utf8_lossy(&profile.stderr));
     assert!(fs::read_to_string(&svg).unwrap().contains("matrixmultiply"));
+    let stranger = tempfile::tempdir().unwrap();
+    let refused = run_as(stranger.path(), &["tasks"]);
+    let refused = String::from_utf8_lossy(&refused.stderr);
+    assert!(refused.contains("this collector needs a token"), "{refused}");
+    assert_eq!(get(&url, "/api/v1/workers").0, 401);
+    check_token_files(home.path(), &token);
 
     assert!(demo.wait().success(), "{:?}", lines.iter().collect::<Vec<_>>());
+    let left = fs::read_dir(home.path().join("emberline")).unwrap().count();
+    assert_eq!(left, 0, "the tokens' files are removed");
     check_files(out.path());
 }
 
-fn check_files(out: &std::path::Path) {
+/// Only this user can read the files, and the link's token is one of them.
+fn check_token_files(home: &Path, operator: &str) {
+    let files = fs::read_dir(home.join("emberline")).unwrap().map(|entry| entry.unwrap().path());
+    let texts: BTreeMap<_, _> = files
+        .map(|path| {
+            assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+            let extension = path.extension().unwrap().to_str().unwrap().to_owned();
+            (extension, fs::read_to_string(path).unwrap())
+        })
+        .collect();
+    assert_eq!(texts.keys().collect::<Vec<_>>(), ["agent", "operator"]);
+    assert_eq!(texts["operator"], operator);
+    assert_ne!(texts["agent"], operator);
+}
+
+fn check_files(out: &Path) {
     let read = |name| fs::read_to_string(out.join(name)).unwrap();
     let collapsed = read("profile.collapsed");
     let tops: BTreeSet<&str> =
@@ -89,6 +125,10 @@ fn check_files(out: &std::path::Path) {
     for task in tasks.iter().filter(|task| !task["stop_ns"].is_null()) {
         assert!(task["stop_ns"].as_i64() >= task["start_ns"].as_i64());
     }
+    let report: Value = serde_json::from_str(&read("report.json")).unwrap();
+    let listed = report["columns"]["columns"]["id"].as_array().unwrap().len();
+    assert_eq!(listed, tasks.len(), "the report has the tasks of the ledger");
+    assert!(read("report.html").contains("id=\"answer-columns\""));
     let svg = read("profile.svg");
     assert!(svg.contains("</svg>") && svg.contains("tokenize") && svg.contains("matrixmultiply"));
 }

@@ -1,7 +1,8 @@
 //! A collector whose data is on a small disk that others fill: it rejects flushes early, answers
 //! queries, and resumes by itself when there is space; nothing is lost.
 //!
-//! The disk is a tmpfs of 64 MiB in a mount namespace of its own, in which the test runs itself again.
+//! The disk is a tmpfs of 64 MiB in a mount namespace of its own, in which the test runs itself
+//! again.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -10,7 +11,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::harness::{Collector, Worker, alone, number, run, wait_for};
+use crate::harness::{Collector, Running, Worker, alone, number, run, try_output, wait_for};
 
 /// Where the small disk is mounted, for the process inside the namespace.
 const PLACE: &str = "EMBERLINE_TEST_SMALL_DISK";
@@ -39,12 +40,13 @@ fn small_disk() -> Option<PathBuf> {
     let folder = tempfile::tempdir().unwrap();
     let mut refused = Vec::new();
     for unshare in ["-rm", "-m"] {
-        match on_small_disk(unshare, folder.path(), &["true"]).output() {
+        match try_output(&mut on_small_disk(unshare, folder.path(), &["true"])) {
             Ok(tried) if tried.status.success() => {
                 let own = std::env::current_exe().unwrap();
                 let again = [own.to_str().unwrap(), "--exact", NAME, "--nocapture"];
                 let mut again = on_small_disk(unshare, folder.path(), &again);
-                let status = again.env(PLACE, folder.path()).status().unwrap();
+                let again = again.env(PLACE, folder.path()).spawn().unwrap();
+                let status = Running::new(again).wait();
                 assert!(status.success(), "on a small disk: {status}");
                 return None;
             }
@@ -129,7 +131,8 @@ fn fill(filler: &Path) {
 fn a_full_disk_stops_ingest_but_not_queries_and_ingest_resumes_by_itself() {
     let _alone = alone();
     let Some(disk) = small_disk() else { return };
-    let (data, filler) = (disk.join("data"), disk.join("filler"));
+    let data = disk.join("data");
+    let filler = disk.join("filler");
     let data_text = data.to_str().unwrap();
     // Sealing also has no space.
     let start = |listen: &str| {
@@ -173,7 +176,7 @@ fn a_full_disk_stops_ingest_but_not_queries_and_ingest_resumes_by_itself() {
     assert!(number(report, "accepted_ns") > kept_ns);
     assert_eq!(number(report, "accepted_ns"), number(report, "stored_ns"), "{report}");
     for lost in
-        ["unacked_ns", "lost_refused_ns", "lost_by_collector_ns", "lost_queue_ns", "lost_tasks"]
+        ["unacked_ns", "lost_rejected_ns", "lost_by_collector_ns", "lost_queue_ns", "lost_tasks"]
     {
         assert_eq!(number(report, lost), 0, "{lost} in {report}");
     }

@@ -1,6 +1,6 @@
 //! Starts and queries the real programs. Every process ends with its test.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
@@ -49,9 +49,14 @@ pub(crate) fn run(arguments: &[&str]) -> Output {
 
 /// Runs a command to its end; kills it after [`PROCESS_MAX`].
 pub(crate) fn output(command: &mut Command) -> Output {
-    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    try_output(command).unwrap()
+}
+
+/// Like [`output`], for a program that may be missing.
+pub(crate) fn try_output(command: &mut Command) -> io::Result<Output> {
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let _watchdog = Watchdog::of(&child);
-    child.wait_with_output().unwrap()
+    child.wait_with_output()
 }
 
 /// Kills a process that lives longer than [`PROCESS_MAX`], unless it is dropped before.
@@ -145,9 +150,20 @@ impl Collector {
     }
 
     pub(crate) fn start_with(arguments: &[&str]) -> Collector {
-        let mut child = Command::new(emberline())
-            .arg("serve")
-            .args(arguments)
+        Collector::start_by(Command::new(emberline()).arg("serve").args(arguments))
+    }
+
+    /// Like `start_with`, in a process that may have this many descriptors.
+    pub(crate) fn start_with_descriptors(descriptors: u64, arguments: &[&str]) -> Collector {
+        let script = format!("ulimit -n {descriptors} && exec \"$0\" serve \"$@\"");
+        Collector::start_by(
+            Command::new("sh").arg("-c").arg(script).arg(emberline()).args(arguments),
+        )
+    }
+
+    /// Like `start_with`, with a command that ends with `serve` and its options.
+    pub(crate) fn start_by(command: &mut Command) -> Collector {
+        let mut child = command
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
@@ -160,9 +176,9 @@ impl Collector {
             let mut line = String::new();
             assert!(lines.read_line(&mut line).unwrap() > 0, "no address in:\n{said}");
             said += &line;
-            if let Some((_, rest)) = line.split_once("http://") {
-                let end = rest.find(|c: char| !(c.is_ascii_digit() || ".:".contains(c)));
-                break rest[..end.unwrap_or(rest.len())].to_owned();
+            let url = line.split_once("collector on ").and_then(|(_, rest)| rest.split_once(';'));
+            if let Some((url, _)) = url {
+                break url.split_once("://").map_or(url, |(_, address)| address).to_owned();
             }
         };
         // Keeps reading, or the collector would eventually block on a full pipe.
@@ -241,9 +257,18 @@ impl Worker {
         url: &str,
         rest: &[&str],
     ) -> Worker {
-        let mut child = Command::new(program)
-            .args([mode, id, url])
-            .args(rest)
+        Worker::start_by(Command::new(program).args([mode, id, url]).args(rest))
+    }
+
+    /// Starts a worker whose token is in this file, which may not exist yet.
+    pub(crate) fn start_with_token(mode: &str, id: &str, url: &str, token: &Path) -> Worker {
+        let mut command = Command::new(TEST_WORKER);
+        Worker::start_by(command.args([mode, id, url]).env("EMBERLINE_TOKEN_FILE", token))
+    }
+
+    /// Starts a worker by a command that may have variables of its own.
+    pub(crate) fn start_by(command: &mut Command) -> Worker {
+        let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

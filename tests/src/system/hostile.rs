@@ -45,6 +45,8 @@ fn a_thread_that_blocks_all_signals_keeps_its_time() {
     let _machine = alone();
     let record = found("deaf");
     assert!((0.9..1.1).contains(&share(&record)), "{record}");
+    let without_stack = number(&record, "signal_blocked_ns");
+    assert!(without_stack * 10 > number(&record, "sampled_ns") * 9, "{record}");
 }
 
 /// A program that uses both signals that the sampler chooses from gets every one of its own.
@@ -68,7 +70,8 @@ fn a_later_handler_gets_all_its_signals() {
 fn deep_stacks_are_visibly_truncated() {
     let record = found("recursion");
     for depth in ["600", "100000"] {
-        let (all, cut) = (number(&record[depth], "ns"), number(&record[depth], "truncated_ns"));
+        let all = number(&record[depth], "ns");
+        let cut = number(&record[depth], "truncated_ns");
         assert!(all >= 400_000_000 && cut * 10 >= all * 9, "{depth}: {record}");
     }
 }
@@ -113,6 +116,19 @@ fn a_sandboxed_process_survives() {
     check("no-pending", "blocked threads only");
 }
 
+/// The mode tells what works, not what worked at the start.
+#[test]
+fn a_filter_applied_after_the_start_changes_the_mode() {
+    let record = found("filter-after");
+    assert_eq!(record["before"], "full", "{record}");
+    let after = record["after"].as_str().unwrap_or_default();
+    assert!(after.starts_with("blocked threads only"), "{record}");
+    assert!(after.contains("CPU-clock timers are refused"), "{record}");
+    let without_stack = number(&record, "sampler_mode_ns");
+    assert!(without_stack > 0, "{record}");
+    assert_eq!(without_stack, number(&record, "sampled_ns"), "{record}");
+}
+
 /// Where the sampler can work around a denied call, the profile is complete.
 #[test]
 fn the_sampler_works_around_denied_calls() {
@@ -121,7 +137,8 @@ fn the_sampler_works_around_denied_calls() {
         let record = found(refused);
         assert!(record["mode"].as_str().is_some_and(|told| told.starts_with(mode)), "{record}");
         for field in ["busy_ns", "waiting_ns"] {
-            let (told, length) = (number(&record, field), number(&record, "length_ns"));
+            let told = number(&record, field);
+            let length = number(&record, "length_ns");
             assert!(told * 10 > length * 9, "{refused}: {record}");
         }
     }

@@ -11,7 +11,8 @@ fn ask(collector: &Collector, arguments: &[&str], code: i32) -> (String, String)
     let url = collector.url();
     let output = run(&[arguments, &["--url", &url]].concat());
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
-    let (said, noted) = (text(&output.stdout), text(&output.stderr));
+    let said = text(&output.stdout);
+    let noted = text(&output.stderr);
     assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}{noted}");
     (said, noted)
 }
@@ -60,8 +61,8 @@ fn settings_reach_a_running_worker() {
     assert!(set(&["--interval", "50ms"]).contains("50.0 ms"));
     let profile = from_now(&collector);
     let due = number(&profile, "sampled_ns") / 50_000_000;
-    let (expected, windows) =
-        (number(&profile, "ticks_expected"), number(&profile, "worker_seconds"));
+    let expected = number(&profile, "ticks_expected");
+    let windows = number(&profile, "worker_seconds");
     assert!(expected.abs_diff(due) <= windows, "{expected} ticks in the time of {due}");
     assert!(ask(&collector, &["workers"], 0).0.contains("50.0 ms"));
 
@@ -82,7 +83,8 @@ fn settings_reach_a_running_worker() {
     assert_eq!(totals["total_ns"], totals["cpu_ns"], "{totals}");
 
     let record = worker.finish();
-    let (report, epoch) = (&record["report"], &collector.epochs()[0]);
+    let report = &record["report"];
+    let epoch = &collector.epochs()[0];
     assert_eq!(epoch["account"]["stored_ns"], report["accepted_ns"]);
     assert!(epoch["account"]["balanced"].as_bool().unwrap());
 }
@@ -139,5 +141,34 @@ fn a_thread_dump_shows_every_thread() {
     assert!(said.contains("waits_for_lock (") && said.contains("test_worker.rs:"), "{said}");
     let (said, _) = ask(&collector, &["thread-dump", "--threads", "agent"], 0);
     assert!(said.contains("emberline-syms"), "{said}");
+    worker.finish();
+}
+
+/// Threads that block the sampler's signal are counted wherever the worker is shown, and their time is
+/// in their tasks.
+#[test]
+fn a_thread_that_blocks_the_signal_is_reported() {
+    let _machine = alone();
+    let collector = Collector::start();
+    let worker = Worker::start("blocking", "blocking-1", &collector.url(), &[]);
+    let epoch = wait_for("the report of the thread", || {
+        let epochs = collector.epochs();
+        epochs.into_iter().find(|epoch| epoch["signal_blocked_threads"] == 1)
+    });
+    assert_eq!(epoch["sampler_mode"], "full");
+    assert!(epoch["signal_blocked_since"].is_string(), "{epoch}");
+    let (_, notes) = ask(&collector, &["workers"], 0);
+    let expected = "blocking-1: sampling is full; 1 thread blocked the signal for ";
+    assert!(notes.contains(expected), "{notes}");
+    let doctor = run(&["doctor", "--url", &collector.url()]);
+    let doctor = String::from_utf8(doctor.stdout).unwrap();
+    assert!(doctor.contains("block the sampler's signal: blocking-1 1 since "), "{doctor}");
+    let profile = from_now(&collector);
+    for task in ["blocked one", "blocked two"] {
+        let nodes = profile["profile"]["nodes"].as_array().unwrap();
+        let node = nodes.iter().find(|node| node["name"] == task);
+        let node = node.unwrap_or_else(|| panic!("no {task}: {profile}"));
+        assert!(number(&node["total"], "cpu") > 0, "{node}");
+    }
     worker.finish();
 }

@@ -40,7 +40,7 @@ fn accounts_balance_over_restarts_of_the_collector() {
         let report = &record["report"];
         let epoch = &epochs[report["epoch"].as_str().unwrap()];
         let account = &epoch["account"];
-        let lost: u64 = ["lost_refused_ns", "lost_by_collector_ns", "lost_queue_ns"]
+        let lost: u64 = ["lost_rejected_ns", "lost_by_collector_ns", "lost_queue_ns"]
             .iter()
             .map(|cause| number(account, cause))
             .sum();
@@ -77,7 +77,7 @@ fn a_late_collector_receives_everything() {
     let epochs = collector.epochs();
     let report = &record["report"];
     assert_eq!(epochs[0]["account"]["stored_ns"], report["accepted_ns"]);
-    for lost in ["lost_refused_ns", "lost_by_collector_ns", "lost_queue_ns", "lost_tasks"] {
+    for lost in ["lost_rejected_ns", "lost_by_collector_ns", "lost_queue_ns", "lost_tasks"] {
         assert_eq!(number(report, lost), 0, "{lost}");
     }
     let summary = collector.json("/api/v1/tasks?summary=true");

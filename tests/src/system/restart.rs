@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 use std::process::Command;
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::Value;
 
 use crate::harness::{Collector, Worker, alone, emberline, number, output, wait_for};
@@ -50,7 +52,8 @@ fn a_killed_collector_keeps_its_history_and_its_agents_continue() {
         collector.process.kill();
         collector = Collector::start_with_data(&address, folder.path());
         let kept = stored(&collector);
-        let (kept_ns, held_ns) = (kept.values().sum::<u64>(), total_ns(&collector));
+        let kept_ns = kept.values().sum::<u64>();
+        let held_ns = total_ns(&collector);
         assert!(kept_ns >= acked_ns, "{acked_ns} ns were stored, {kept_ns} ns were kept");
         assert!(held_ns >= acked_ns, "{acked_ns} ns were stored, {held_ns} ns are found");
         before_ns = wait_for_more(&collector, &kept);
@@ -91,4 +94,15 @@ fn a_data_directory_belongs_to_one_collector() {
     let said = String::from_utf8_lossy(&second.stderr);
     assert!(!second.status.success(), "{said}");
     assert!(said.contains("is in use by another collector; stop it"), "{said}");
+}
+
+#[test]
+fn a_hangup_does_not_end_the_collector_and_a_stop_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut collector = Collector::start_with_data("127.0.0.1:0", folder.path());
+    let pid = Pid::from_raw(collector.process.id().cast_signed());
+    kill(pid, Signal::SIGHUP).unwrap();
+    assert_eq!(collector.get("/livez").0, 200);
+    kill(pid, Signal::SIGTERM).unwrap();
+    assert!(collector.process.wait().success(), "{}", collector.log());
 }

@@ -34,7 +34,8 @@ fn read(trace: &Value) -> Shown {
     let mut begun: BTreeMap<String, &Value> = BTreeMap::new();
     let mut ids = BTreeSet::new();
     for event in trace["traceEvents"].as_array().unwrap() {
-        let (process, track) = (number(event, "pid"), number(event, "tid"));
+        let process = number(event, "pid");
+        let track = number(event, "tid");
         let name = event["name"].as_str().unwrap().to_owned();
         let at_ns = || base_ns + nanoseconds(&event["ts"]);
         let name_of = |what: &str, at: u64| names[&(what.to_owned(), at)].clone();

@@ -122,7 +122,8 @@ fn ticks_are_counted_and_the_rate_is_reported() {
             });
             worker.finish();
             let profile = collector.json("/api/v1/profile");
-            let (ticks, expected) = (number(&profile, "ticks"), number(&profile, "ticks_expected"));
+            let ticks = number(&profile, "ticks");
+            let expected = number(&profile, "ticks_expected");
             let share = profile["achieved_share"].as_f64().unwrap();
             assert!((share - ticks as f64 / expected as f64).abs() < 1e-9);
             let saved = number(&profile, "ticks_throttled");

@@ -6,11 +6,13 @@
 
 mod contest;
 mod crash;
+mod hostile;
 mod ingest;
 mod proto;
 mod sampler;
 mod stacks;
 mod store;
+mod symbols;
 mod tasks;
 mod trie;
 
@@ -39,6 +41,9 @@ enum Command {
     /// The peer of the collector in `bench ingest`.
     #[command(hide = true)]
     Serve(ingest::bare::Options),
+    /// Our part of `bench symbols`.
+    #[command(hide = true)]
+    SymbolLookup(symbols::LookupOptions),
 }
 
 /// What to measure.
@@ -54,9 +59,13 @@ enum Bench {
     /// Size and query time of the store: a synthetic hour, a month, a year, 100 workers, millions
     /// of tasks.
     Store(store::Options),
+    /// An honest agent and an honest reader alone, and next to each attack of the security review.
+    Hostile(hostile::Options),
     /// CPU time of the page in a browser: load, zoom and search of up to a million nodes, lanes of
     /// many tasks; against d3-flame-graph and speedscope.
     Page,
+    /// Names for addresses: a symbol file against `addr2line` and `llvm-symbolizer`.
+    Symbols(symbols::Options),
     /// What a task costs the thread that starts and stops it, against a span of tracing; its bytes
     /// on the wire; exact totals at a million tasks a minute.
     Tasks(tasks::Options),
@@ -68,13 +77,16 @@ fn main() -> ExitCode {
         Command::Bench(Bench::Sampler(options)) => sampler::run(&options),
         Command::Bench(Bench::Ingest(options)) => ingest::run(&options),
         Command::Bench(Bench::Store(options)) => store::run(&options),
+        Command::Bench(Bench::Hostile(options)) => hostile::run(&options),
         Command::Bench(Bench::Page) => {
             xtask::emberline().and_then(|path| xtask::page::bench(&path))
         }
+        Command::Bench(Bench::Symbols(options)) => symbols::run(&options),
         Command::Bench(Bench::Tasks(options)) => tasks::run(&options),
         Command::Crash(options) => crash::run(&options),
         Command::Proto => proto::write(),
         Command::Serve(options) => ingest::bare::serve(&options),
+        Command::SymbolLookup(options) => symbols::lookup(&options),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

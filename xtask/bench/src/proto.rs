@@ -9,14 +9,10 @@ use xtask::root;
 
 const PACKAGE: &str = "emberline.v1";
 
-/// Where the generated files are committed: messages, the agent's client, the collector's server,
-/// and the client of simulated agents.
-const GENERATED_PATHS: [&str; 4] = [
-    "profiler-core/src/wire/v1.rs",
-    "agent/src/ship/client.rs",
-    "collector/src/serve/server.rs",
-    "tests/simulation/src/client.rs",
-];
+/// Where the generated files are committed: messages, and the client of simulated agents. Agent and
+/// collector speak gRPC without generated code.
+const GENERATED_PATHS: [&str; 2] =
+    ["profiler-core/src/wire/v1.rs", "tests/simulation/src/client.rs"];
 
 /// One generated file: where it is committed and what it must contain.
 struct Generated {
@@ -39,8 +35,7 @@ pub(crate) fn write() -> Result<()> {
     Ok(())
 }
 
-/// Generates messages for profiler-core, the client for both kinds of agents, the server for the
-/// collector.
+/// Generates messages for profiler-core and the client for simulated agents.
 fn generate() -> Result<Vec<Generated>> {
     let directory = root().join("profiler-core/proto");
     let descriptors = protox::compile(["emberline.proto"], [directory])?;
@@ -62,13 +57,7 @@ fn generate() -> Result<Vec<Generated>> {
             .codec_path("super::super::codec::SmallCodec")
             .extern_path(".emberline.v1", "::profiler_core::wire::v1")
     })?;
-    let server = make(|builder| {
-        builder
-            .build_client(false)
-            .codec_path("super::super::codec::BoundedCodec")
-            .extern_path(".emberline.v1", "::profiler_core::wire::v1")
-    })?;
-    let sources = [messages, client.clone(), server, client];
+    let sources = [messages, client];
     Ok(GENERATED_PATHS
         .into_iter()
         .zip(sources)

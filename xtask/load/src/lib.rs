@@ -5,8 +5,8 @@
 //! --window-ms <n>`; a load ignores the settings that it does not use.
 //!
 //! The loads: `cpu` and `server` do a fixed number of units of work; `idle`, `waking` and `running`
-//! hold many threads and watch the agent's; `bare` is the least that a sampler costs; `waits` counts
-//! interrupted system calls; `awake` keeps the processors from idling.
+//! hold many threads and measure those of the agent; `bare` is the least that a sampler costs;
+//! `waits` counts interrupted system calls; `awake` keeps the processors from idling.
 
 mod cpu;
 mod figure;

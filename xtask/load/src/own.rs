@@ -124,7 +124,7 @@ pub(crate) fn print_used(before: &Snapshot, after: &Snapshot) {
 }
 
 /// Prints the memory of this process.
-fn print_memory() -> Result<()> {
+pub(crate) fn print_memory() -> Result<()> {
     let status = fs::read_to_string("/proc/self/status")?;
     for (name, of_status) in [
         ("memory_bytes", "VmRSS"),

@@ -85,6 +85,7 @@ impl Running for Emberline {
         let cost = self.0.overhead();
         print_figure("handler_p50_ns", cost.handler_p50_ns);
         print_figure("handler_p99_ns", cost.handler_p99_ns);
+        print_figure("naming_cpu_ns", cost.naming_cpu_ns);
         print_figure("samples", cost.samples);
         print_figure("ticks_throttled", cost.ticks_throttled);
         Ok(())

@@ -4,7 +4,7 @@ use std::hint::black_box;
 use std::process::exit;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use rustix::event::Timespec;
@@ -13,7 +13,7 @@ use rustix::thread::{ClockId, clock_nanosleep_absolute};
 use rustix::time::clock_gettime;
 
 use crate::figure::print_figure;
-use crate::own::{ThreadStat, Watch, print_used};
+use crate::own::{ThreadStat, Watch, print_memory, print_used};
 use crate::profiler::{self, Peer};
 use crate::settings::Settings;
 use crate::work;
@@ -69,13 +69,18 @@ pub(crate) fn run(kind: Kind, settings: &Settings, peers: &[Peer]) -> Result<()>
     let wakes_after = WAKES.load(Ordering::Relaxed);
     print_used(&before, &after);
     print_figure("wakes", wakes_after - wakes_before);
+    print_memory()?;
     profiler.report_costs()?;
     exit(0)
 }
 
-/// A thread that only sleeps from tick to tick: the least that any sampler costs.
+/// A thread that only sleeps from tick to tick: the least that any sampler costs. The other threads
+/// run all the time.
 pub(crate) fn run_bare(settings: &Settings) -> Result<()> {
     let interval_ns = SECOND_NS / u64::from(settings.hertz);
+    for _ in 0..settings.threads {
+        thread::Builder::new().stack_size(STACK_BYTES).spawn(|| spin_forever())?;
+    }
     thread::Builder::new().name(BARE_NAME.into()).spawn(move || {
         let mut due_ns = now_ns();
         loop {
@@ -85,9 +90,11 @@ pub(crate) fn run_bare(settings: &Settings) -> Result<()> {
     })?;
     thread::sleep(settings.settle);
     let bare = ThreadStat::find(BARE_NAME)?.context("the loop has ended")?;
+    let begin = Instant::now();
     let before = bare.read()?;
     thread::sleep(settings.window);
     let after = bare.read()?;
+    print_figure("wall_ns", begin.elapsed().as_nanos());
     print_figure("sampler_cpu_ns", after.cpu_ns - before.cpu_ns);
     print_figure("sampler_ticks", after.sleeps - before.sleeps);
     exit(0)

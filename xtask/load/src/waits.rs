@@ -4,7 +4,6 @@
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread;
-use std::time::Duration;
 
 use anyhow::Result;
 use rustix::event::{PollFd, Timespec, poll};
@@ -17,7 +16,8 @@ use crate::settings::Settings;
 use crate::work;
 
 const BUSY_THREADS: usize = 2;
-/// Different for each thread, so that they don't wake at once.
+/// The shortest wait. Each thread waits a step longer than the one before, so that they do not wake
+/// at once.
 const WAIT_NS: i64 = 20_000_000;
 const WAIT_STEP_NS: i64 = 700_000;
 
@@ -49,17 +49,12 @@ pub(crate) fn run(settings: &Settings, peers: &[Peer]) -> Result<()> {
                 }
             });
         }
-        pass(settings.window);
+        thread::sleep(settings.window);
         stop.store(true, Ordering::Relaxed);
     });
     print_figure("calls", calls.into_inner());
     print_figure("interrupted", interrupted.into_inner());
     profiler::finish(profiler)
-}
-
-/// Sleeps for the window; continues after interrupts.
-fn pass(window: Duration) {
-    thread::sleep(window);
 }
 
 /// Waits in one of three kinds of system call; returns whether a signal ended it.

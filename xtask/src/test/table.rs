@@ -3,28 +3,31 @@
 use std::fmt::Write as _;
 
 /// One step.
-pub(super) struct Row {
-    pub(super) step: String,
-    pub(super) seconds: f64,
-    pub(super) outcome: Outcome,
+pub(crate) struct Row {
+    pub(crate) step: String,
+    pub(crate) seconds: f64,
+    pub(crate) outcome: Outcome,
 }
 
 /// How a step ended.
-pub(super) enum Outcome {
+pub(crate) enum Outcome {
     Passed,
     Failed,
+    /// It passed, with figures.
+    Note(String),
     /// It did not run, with the reason.
     Skipped(String),
 }
 
 /// Step, seconds and result of each row.
-pub(super) fn render(rows: &[Row]) -> String {
+pub(crate) fn render(rows: &[Row]) -> String {
     let width = rows.iter().map(|row| row.step.len()).max().unwrap_or(0).max("step".len());
     let mut text = format!("{:width$}  seconds  result\n", "step");
     for row in rows {
         let result = match &row.outcome {
             Outcome::Passed => "passed".to_owned(),
             Outcome::Failed => "FAILED".to_owned(),
+            Outcome::Note(figures) => figures.clone(),
             Outcome::Skipped(reason) => format!("skipped: {reason}"),
         };
         let _ = writeln!(text, "{:width$}  {:7.1}  {result}", row.step, row.seconds);

@@ -12,23 +12,31 @@ const EDGES: &[(&str, &[&str])] = &[
     ("profiler-core", &[]),
     ("api", &["profiler-core"]),
     ("flamegraph", &["profiler-core"]),
-    ("agent", &["profiler-core"]),
-    ("collector", &["profiler-core", "api", "flamegraph"]),
+    ("tls", &["profiler-core"]),
+    // How code is named, for the process itself and for files.
+    ("symbols", &["profiler-core"]),
+    ("agent", &["profiler-core", "symbols", "tls"]),
+    ("collector", &["profiler-core", "api", "flamegraph", "symbols", "tls"]),
     // An example depends on what a user's program would depend on.
     ("examples", &["profiler-core", "flamegraph", "agent"]),
-    ("cli", &["profiler-core", "api", "flamegraph", "agent", "collector", "examples"]),
+    (
+        "cli",
+        &["profiler-core", "api", "flamegraph", "symbols", "tls", "agent", "collector", "examples"],
+    ),
     ("tests", FREE),
     // It compiles in seconds; what needs our crates is in `bench`.
     ("xtask", &[]),
-    ("bench", &["xtask", "profiler-core", "simulation"]),
+    ("bench", &["xtask", "profiler-core", "simulation", "symbols", "tls"]),
     // It meets the others on the wire only, so that it can check them independently.
     ("simulation", &["profiler-core"]),
+    // Steps the real code of both, which still meet on the wire only.
+    ("fault-simulation", &["profiler-core", "agent", "collector", "simulation"]),
     // The programs that benchmarks run.
     ("load", &["profiler-core", "agent"]),
 ];
 
 const FREE: &[&str] =
-    &["profiler-core", "api", "flamegraph", "agent", "collector", "examples", "simulation"];
+    &["profiler-core", "api", "flamegraph", "tls", "agent", "collector", "examples", "simulation"];
 
 /// These two meet on the wire only, even in their tests.
 const STRANGERS: [&str; 2] = ["agent", "collector"];
@@ -137,7 +145,7 @@ mod tests {
                 profiler-core/Cargo.toml: profiler-core must not depend on flamegraph; it may use nothing [edges]
                 flamegraph/Cargo.toml: flamegraph must not depend on agent; it may use profiler-core [edges]
                 examples/Cargo.toml: examples must not depend on collector; it may use profiler-core, flamegraph, agent [edges]
-                tests/Cargo.toml: tests must not depend on cli; it may use profiler-core, api, flamegraph, agent, collector, examples, simulation [edges]
+                tests/Cargo.toml: tests must not depend on cli; it may use profiler-core, api, flamegraph, tls, agent, collector, examples, simulation [edges]
             "#]],
         );
     }
@@ -147,8 +155,8 @@ mod tests {
         check_edges(
             &[("agent", "collector", Some("dev")), ("collector", "agent", Some("dev"))],
             expect![[r#"
-                agent/Cargo.toml: agent must not depend on collector; it may use profiler-core [edges]
-                collector/Cargo.toml: collector must not depend on agent; it may use profiler-core, api, flamegraph [edges]
+                agent/Cargo.toml: agent must not depend on collector; it may use profiler-core, symbols, tls [edges]
+                collector/Cargo.toml: collector must not depend on agent; it may use profiler-core, api, flamegraph, symbols, tls [edges]
             "#]],
         );
     }

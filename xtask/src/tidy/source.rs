@@ -58,7 +58,7 @@ const CONFINED: &[Confined] = &[
     },
     Confined {
         rule: "protocols",
-        patterns: &["tonic ::"],
+        patterns: &["h2 ::", "http ::", "tonic ::"],
         inside: "agent/src",
         homes: &["agent/src/ship"],
     },

@@ -191,26 +191,6 @@ fn allowed_findings_pass_and_unused_exceptions_do_not() {
     .assert_eq(&printed(&rest));
 }
 
-#[test]
-fn a_budget_tolerates_findings_up_to_its_count() {
-    let finding =
-        |path: &str| Finding { rule: style::STYLE, path: path.into(), line: 1, text: "x".into() };
-    let budget = |directory, count| budget(style::STYLE, directory, count);
-    let findings = || vec![finding("cli/a.rs"), finding("agent/a.rs"), finding("agent/b.rs")];
-    let rest = within_budgets(findings(), &[budget("agent", 2)]);
-    expect![[r#"
-        cli/a.rs:1: x [style]
-    "#]]
-    .assert_eq(&printed(&rest));
-    let rest = within_budgets(findings(), &[budget("agent", 1), budget("cli", 1)]);
-    expect![[r#"
-        agent/a.rs:1: x [style]
-        agent/b.rs:1: x [style]
-        agent: has 2 findings; its budget in xtask/src/tidy/mod.rs is 1 [style]
-    "#]]
-    .assert_eq(&printed(&rest));
-}
-
 /// Shows that a tree is read whole, but for folders that hold nothing of ours.
 #[test]
 fn a_tree_is_read_whole() {

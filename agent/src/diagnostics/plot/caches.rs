@@ -51,12 +51,12 @@ pub(super) fn panel(
     let steps_all = steps.len();
     let steps = aggregated(steps, axis);
     let largest = steps.iter().map(Step::sum).fold(0.0, f64::max);
-    let (top, step) = nice_scale(largest, 1.0);
+    let scale = nice_scale(largest, 1.0);
     let mut body = axis.grid(HEIGHT);
     for (index, layer) in layers.iter().enumerate() {
         let color = layer.as_ref().map_or(MIXED.into(), |name| colors.color(colors.index(name)));
         let name = layer.as_ref().map_or("other names".into(), |name| shown(name));
-        let path = layer_path(&steps, index, top, axis);
+        let path = layer_path(&steps, index, scale.top, axis);
         let _ = writeln!(
             body,
             "<path class=\"layer\" data-name=\"{name}\" fill=\"{color}\" d=\"{path}\"/>"
@@ -65,7 +65,7 @@ pub(super) fn panel(
     write_explanations(&mut body, &steps, &layers, axis);
 
     let mut labels = String::new();
-    write_scale(&mut labels, (top, step), |value| (scaled(value), "lane"));
+    write_scale(&mut labels, scale, |value| (scaled(value), "lane"));
     let mut notes = Vec::new();
     if steps_all > steps.len() {
         notes.push(format!(

@@ -97,7 +97,8 @@ impl<'a> Picture<'a> {
     /// Returns the names with their colors, those with the most time first, and the height.
     fn legend(&self) -> (String, f64) {
         let mut svg = String::from("<g class=\"legend\">\n");
-        let (mut x, mut y) = (LEFT, 8.0);
+        let mut x = LEFT;
+        let mut y = 8.0;
         let names = self.colors.names();
         for index in self.names_by_time().into_iter().take(LEGEND_NAMES_MAX) {
             let name = &names[index];

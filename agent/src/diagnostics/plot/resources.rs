@@ -7,7 +7,7 @@ use profiler_core::Timestamp;
 use super::super::resources::ResourceData;
 use super::source::Panel;
 use super::text::{duration, grouped, scaled, three_digits};
-use super::time::{Axis, UNITS, nice_scale};
+use super::time::{Axis, Scale, UNITS, nice_scale};
 
 const HEIGHT: f64 = 140.0;
 
@@ -26,14 +26,19 @@ pub(super) fn panel(rows: &[ResourceData], omitted: u64, axis: &Axis) -> Panel {
     let per_point = rows.len().div_ceil(POINTS_MAX).max(1);
     let points: Vec<Point> = rows.chunks(per_point).map(merge).collect();
     let largest = |of: fn(&ResourceData) -> f64| rows.iter().map(of).fold(0.0, f64::max);
-    let (cpu_top, cpu_step) = nice_scale(largest(|row| row.cpu_percent.unwrap_or(0.0)), 100.0);
-    let (memory_top, memory_step) = nice_scale(largest(|row| row.memory_mb), 1.0);
+    let cpu_scale = nice_scale(largest(|row| row.cpu_percent.unwrap_or(0.0)), 100.0);
+    let memory_scale = nice_scale(largest(|row| row.memory_mb), 1.0);
     let y = |value: f64, top: f64| HEIGHT * (1.0 - value / top);
 
     let mut body = format!("{}<path class=\"line memory\" d=\"", axis.grid(HEIGHT));
     for (index, point) in points.iter().enumerate() {
         let letter = if index == 0 { 'M' } else { 'L' };
-        let _ = write!(body, "{letter}{} {:.1}", axis.x(point.at), y(point.memory_mb, memory_top));
+        let _ = write!(
+            body,
+            "{letter}{} {:.1}",
+            axis.x(point.at),
+            y(point.memory_mb, memory_scale.top)
+        );
     }
     body.push_str("\"/>\n<path class=\"line cpu\" d=\"");
     // A percentage is for the time before its point, so the line has steps.
@@ -42,7 +47,7 @@ pub(super) fn panel(rows: &[ResourceData], omitted: u64, axis: &Axis) -> Panel {
         if let Some(cpu_percent) = pair[1].cpu_percent {
             let from = axis.x(pair[0].at);
             let to = axis.x(pair[1].at);
-            let height = y(cpu_percent, cpu_top);
+            let height = y(cpu_percent, cpu_scale.top);
             let _ = write!(body, "{letter}{from} {height:.1}H{to}");
             letter = 'L';
         }
@@ -51,10 +56,8 @@ pub(super) fn panel(rows: &[ResourceData], omitted: u64, axis: &Axis) -> Panel {
     write_explanations(&mut body, &points, axis);
 
     let mut labels = String::new();
-    write_scale(&mut labels, (cpu_top, cpu_step), |value| {
-        (format!("{} %", scaled(value)), "lane cpu")
-    });
-    write_scale(&mut labels, (memory_top, memory_step), |value| {
+    write_scale(&mut labels, cpu_scale, |value| (format!("{} %", scaled(value)), "lane cpu"));
+    write_scale(&mut labels, memory_scale, |value| {
         (format!("{}B", with_space(scaled(value * 1e6))), "right memory")
     });
     let mut notes = Vec::new();
@@ -126,14 +129,14 @@ fn write_explanations(body: &mut String, points: &[Point], axis: &Axis) {
 /// Writes the numbers next to a plot; `label` returns text and class.
 pub(super) fn write_scale(
     labels: &mut String,
-    (top, step): (f64, f64),
+    scale: Scale,
     label: impl Fn(f64) -> (String, &'static str),
 ) {
-    for index in 0..=(top / step).round() as u32 {
-        let value = f64::from(index) * step;
+    for index in 0..=(scale.top / scale.step).round() as u32 {
+        let value = f64::from(index) * scale.step;
         let (text, class) = label(value);
         let x = if class.starts_with("right") { super::picture::PLOT_WIDTH + 8.0 } else { -8.0 };
-        let y = HEIGHT * (1.0 - value / top) + 4.0;
+        let y = HEIGHT * (1.0 - value / scale.top) + 4.0;
         let _ = writeln!(labels, "<text class=\"{class}\" x=\"{x}\" y=\"{y:.1}\">{text}</text>");
     }
 }

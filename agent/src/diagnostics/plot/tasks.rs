@@ -195,7 +195,8 @@ fn explain_group(tasks: &[&TaskData]) -> String {
         let _ = write!(text, ", {} failed", grouped(failed as u64));
     }
     for (name, (count, sum_ns)) in by_name.iter().take(NAMES_SHOWN_MAX) {
-        let (name, count) = (shown_up_to(name, KEY_SHOWN_MAX), grouped(*count));
+        let name = shown_up_to(name, KEY_SHOWN_MAX);
+        let count = grouped(*count);
         let _ = write!(text, "\n{name}: {count}, {}", duration(*sum_ns));
     }
     if by_name.len() > NAMES_SHOWN_MAX {

@@ -101,14 +101,17 @@ pub(super) fn date(time: Timestamp) -> String {
     // Years start in March here, so that a leap day is the last day of a year. From the first of March
     // of year 0 to the epoch there are 719,468 days, and 400 years have 146,097.
     let day = days + 719_468;
-    let (era, day) = (day.div_euclid(146_097), day.rem_euclid(146_097));
+    let era = day.div_euclid(146_097);
+    let day = day.rem_euclid(146_097);
     let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
     let day_of_year = day - (365 * year + year / 4 - year / 100);
     let month = (5 * day_of_year + 2) / 153;
     let day_of_month = day_of_year - (153 * month + 2) / 5 + 1;
     let month = if month < 10 { month + 3 } else { month - 9 };
     let year = year + era * 400 + i64::from(month <= 2);
-    let (hour, minute, second) = (second / 3_600, second / 60 % 60, second % 60);
+    let hour = second / 3_600;
+    let minute = second / 60 % 60;
+    let second = second % 60;
     format!("{year:04}-{month:02}-{day_of_month:02} {hour:02}:{minute:02}:{second:02} UTC")
 }
 

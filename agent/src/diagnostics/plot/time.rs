@@ -106,11 +106,18 @@ pub(super) fn nice_step(step: f64) -> f64 {
     nice.into_iter().find(|nice| *nice >= step * 0.999_999).unwrap_or(10.0 * power)
 }
 
-/// Returns the upper end of a scale from 0 that includes `max` and `min`, and its step.
-pub(super) fn nice_scale(max: f64, min: f64) -> (f64, f64) {
+/// A scale that starts at 0.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) struct Scale {
+    pub(super) top: f64,
+    pub(super) step: f64,
+}
+
+/// The scale that includes `max` and `min`.
+pub(super) fn nice_scale(max: f64, min: f64) -> Scale {
     let max = if max.is_finite() { max.max(min) } else { min };
     let step = nice_step(max / 4.0);
-    (step * (max / step - 1e-9).ceil(), step)
+    Scale { top: step * (max / step - 1e-9).ceil(), step }
 }
 
 #[cfg(test)]
@@ -131,7 +138,8 @@ mod tests {
             (f64::NAN, 1.0, (1.0, 0.5)),
             (f64::INFINITY, 1.0, (1.0, 0.5)),
         ] {
-            assert_eq!(nice_scale(max, min), expected, "{max}");
+            let scale = nice_scale(max, min);
+            assert_eq!((scale.top, scale.step), expected, "{max}");
         }
         for step in [0.0, -1.0, f64::NAN, f64::INFINITY] {
             assert_eq!(nice_step(step), 1.0);

@@ -14,13 +14,19 @@ use std::{env, mem, ptr, thread};
 
 use self::workloads::{Helper, Workload};
 use crate::sampler::memory::copied;
-use crate::sampler::sys::signal::COPIED_REGISTERS;
 use crate::sampler::unwind::{Registers, Stack, Unwinder};
+use crate::sys::processor::{PC, REGISTERS, SP, register};
 
 /// Samples of each workload, unless the environment variable `SAMPLES` is set.
 const SAMPLES: usize = 2_000;
 /// Least share of identical stacks, in ten-thousandths.
 const IDENTICAL_MIN: usize = 9_995;
+/// On aarch64 our stacks end with the C library's first function written in C, whose caller's frame pointer
+/// is 0. Theirs have the assembly that starts a thread, too.
+const ROOT_FRAMES_LEFT_OUT: bool = cfg!(target_arch = "aarch64");
+/// Most samples, of this many, on which the `backtrace` crate may crash. It knows of signed return
+/// addresses only where the tables are right, which they are not between instructions of a prologue.
+const CRASHED_OF: usize = if cfg!(target_arch = "aarch64") { 10 } else { 20 };
 const STACK_WORDS: usize = 64 * 1024 / 8;
 const FRAMES_MAX: usize = 1_024;
 /// Polls of the answer, each followed by a yield, before the thread is considered stuck: minutes.
@@ -34,7 +40,7 @@ const CRASHED: u32 = 3;
 /// The handler's answer; one thread is asked at a time.
 struct Answer {
     state: AtomicU32,
-    registers: [AtomicU64; COPIED_REGISTERS.len()],
+    registers: [AtomicU64; REGISTERS],
     words: AtomicUsize,
     frames: AtomicUsize,
     stack: UnsafeCell<[u64; STACK_WORDS]>,
@@ -47,7 +53,7 @@ unsafe impl Sync for Answer {}
 
 static ANSWER: Answer = Answer {
     state: AtomicU32::new(ANSWERED),
-    registers: [const { AtomicU64::new(0) }; COPIED_REGISTERS.len()],
+    registers: [const { AtomicU64::new(0) }; REGISTERS],
     words: AtomicUsize::new(0),
     frames: AtomicUsize::new(0),
     stack: UnsafeCell::new([0; STACK_WORDS]),
@@ -60,10 +66,10 @@ extern "C" fn handler(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
     }
     // SAFETY: under SA_SIGINFO the kernel passes a valid `ucontext_t`.
     let machine = unsafe { &(*context.cast::<libc::ucontext_t>()).uc_mcontext };
-    for (slot, index) in ANSWER.registers.iter().zip(COPIED_REGISTERS) {
-        slot.store(machine.gregs[index as usize].cast_unsigned(), Ordering::Relaxed);
+    for (index, slot) in ANSWER.registers.iter().enumerate() {
+        slot.store(register(machine, index), Ordering::Relaxed);
     }
-    let sp = ANSWER.registers[7].load(Ordering::Relaxed);
+    let sp = ANSWER.registers[SP].load(Ordering::Relaxed);
     // SAFETY: it takes nothing and returns the address of this thread's control block, which is at the
     // upper end of the stack that the C library created for it.
     let end = unsafe { libc::pthread_self() };
@@ -81,7 +87,7 @@ extern "C" fn handler(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
 
 /// Walks the interrupted thread's stack in place.
 extern "C" fn walk() {
-    let pc = ANSWER.registers[16].load(Ordering::Relaxed);
+    let pc = ANSWER.registers[PC].load(Ordering::Relaxed);
     let found: *mut u64 = ANSWER.found.get().cast();
     let mut count = 0;
     let mut inside = false;
@@ -145,6 +151,8 @@ struct Comparison {
     /// The sampler's stack, innermost frame first.
     ours: Vec<u64>,
     complete: bool,
+    /// Whether a stack from what the kernel shows of a blocked thread has the same callers.
+    as_if_blocked: bool,
     /// The stack of the `backtrace` crate, innermost frame first.
     theirs: Vec<u64>,
 }
@@ -157,13 +165,19 @@ fn compare(unwinder: &mut Unwinder) -> Comparison {
     let found: &[u64; FRAMES_MAX] = unsafe { &*ANSWER.found.get() };
     let words = &stack[..ANSWER.words.load(Ordering::Relaxed)];
     let mut ours = Stack::default();
-    unwinder.unwind(Registers::all(registers), copied(registers[7] & !7, words), &mut ours);
+    unwinder.unwind(Registers::all(registers), copied(registers[SP] & !7, words), &mut ours);
+    let mut blocked = Stack::default();
+    let known = Registers::of_caller(registers[PC], registers[SP], None);
+    unwinder.unwind(known, copied(registers[SP] & !7, words), &mut blocked);
+    // The nearest caller may be known by its function only.
+    let callers = |stack: &Stack| stack.addresses.iter().skip(2).copied().collect::<Vec<_>>();
+    let as_if_blocked = callers(&ours) == callers(&blocked);
     let mut theirs = found[..ANSWER.frames.load(Ordering::Relaxed)].to_vec();
     // Theirs are return addresses, where ours are inside the call; the interrupted address is exact.
     for (address, ours) in theirs.iter_mut().zip(&ours.addresses).skip(1) {
         *address -= u64::from(*address != *ours);
     }
-    Comparison { ours: ours.addresses, complete: ours.complete, theirs }
+    Comparison { ours: ours.addresses, complete: ours.complete, as_if_blocked, theirs }
 }
 
 /// Counts of one workload.
@@ -175,6 +189,7 @@ struct Score {
     /// Theirs ends at code without tables, where ours continues to the root.
     further: usize,
     complete: usize,
+    as_if_blocked: usize,
     frames: usize,
     leaves: HashMap<u64, usize>,
     differences: HashMap<String, usize>,
@@ -182,12 +197,15 @@ struct Score {
 
 impl Score {
     fn add(&mut self, comparison: &Comparison) {
-        let Comparison { ours, complete, theirs } = comparison;
+        let Comparison { ours, complete, as_if_blocked, theirs } = comparison;
         self.samples += 1;
         self.complete += usize::from(*complete);
+        self.as_if_blocked += usize::from(*as_if_blocked);
         self.frames += ours.len();
         *self.leaves.entry(ours[0]).or_default() += 1;
-        if ours == theirs {
+        if ours == theirs
+            || ROOT_FRAMES_LEFT_OUT && theirs.split_last().is_some_and(|(_, rest)| rest == ours)
+        {
             self.identical += 1;
             return;
         }
@@ -212,7 +230,7 @@ impl Score {
     /// Counts a sample on which the `backtrace` crate crashed.
     fn count_crash(&mut self) {
         self.crashed += 1;
-        let pc = ANSWER.registers[16].load(Ordering::Relaxed);
+        let pc = ANSWER.registers[PC].load(Ordering::Relaxed);
         *self.differences.entry(format!("leaf {} | theirs crashed", name(pc))).or_default() += 1;
     }
 
@@ -220,13 +238,14 @@ impl Score {
         let share = |part: usize| 100.0 * part as f64 / self.samples as f64;
         println!(
             "{workload:12} {:6} samples  {:5} leaves  {:5.1} frames  {:8.4} % identical  {:4} further  \
-             {:8.4} % to the root  {:4} crashed",
+             {:8.4} % to the root  {:8.4} % as if blocked  {:4} crashed",
             self.samples,
             self.leaves.len(),
             self.frames as f64 / self.samples as f64,
             share(self.identical),
             self.further,
             share(self.complete),
+            share(self.as_if_blocked),
             self.crashed,
         );
         let mut differences: Vec<_> = self.differences.iter().collect();
@@ -267,7 +286,15 @@ fn stacks_equal_those_of_the_backtrace_crate() {
         }
         drop(running);
         score.print(name);
-        assert!(score.crashed * 50 < samples, "{name}: too few can be compared");
+        assert!(score.crashed * CRASHED_OF < samples, "{name}: too few can be compared");
+        // Neither has `memcpy` a frame, nor does its caller need another register than the stack pointer.
+        if name == "memcpy" {
+            let share = score.as_if_blocked * 100 / samples;
+            assert!(
+                share >= 95,
+                "{share} % of stacks are found from the registers of a blocked thread"
+            );
+        }
         if (score.identical + score.further) * 10_000 < samples * IDENTICAL_MIN {
             too_few.push(name);
         }

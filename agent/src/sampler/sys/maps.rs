@@ -4,6 +4,8 @@ use std::fs::File;
 use std::io::Read;
 use std::os::fd::AsRawFd;
 
+use crate::sys::file::CheckedFile;
+
 /// A mapping of this process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::sampler) struct Mapping {
@@ -19,14 +21,14 @@ const MAIN_STACK: &[u8] = b"[stack]\0";
 
 /// Finds the mapping that contains `address`.
 pub(in crate::sampler) fn mapping_of(address: u64) -> Option<Mapping> {
-    let mut maps = File::open(MAPS).ok()?;
-    match query(&maps, address) {
+    let maps = CheckedFile::new(File::open(MAPS).ok()?)?;
+    match query(maps.unchecked(), address) {
         Answer::Mapping(mapping) => Some(mapping),
         Answer::None => None,
         // Kernels before 6.11 only have the whole list, which takes a second with 10,000 threads.
         Answer::Unknown => {
             let mut text = String::new();
-            maps.read_to_string(&mut text).ok()?;
+            maps.unchecked().read_to_string(&mut text).ok()?;
             text.lines().filter_map(parse).find(|map| (map.low..map.end).contains(&address))
         }
     }

@@ -10,5 +10,5 @@ pub(super) mod modules;
 pub(super) mod probe;
 mod protocol;
 pub(super) mod request;
-mod signal;
+pub(super) mod signal;
 pub(super) mod slots;

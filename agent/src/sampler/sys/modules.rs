@@ -46,6 +46,37 @@ pub(in crate::sampler) struct Tables {
     pub(in crate::sampler) frames: Arc<[u8]>,
 }
 
+impl Tables {
+    /// The tables, if they have the form that every linker writes: version 1, a pointer to the frames
+    /// that is relative to itself, and a sorted table of addresses relative to the index, whose records
+    /// are inside the frames. The unwinder relies on that: it subtracts without a check.
+    pub(in crate::sampler) fn new(
+        index_at: u64,
+        index: Arc<[u8]>,
+        frames_at: u64,
+        frames: Arc<[u8]>,
+    ) -> Option<Tables> {
+        let [1, 0x1b, 0x03, 0x3b, ..] = *index else { return None };
+        if frames_of(index_at, &index)? != frames_at {
+            return None;
+        }
+        let count = usize::try_from(read_i32(&index, 8)?).ok()?;
+        let entries = index.get(12..)?.get(..count.checked_mul(8)?)?;
+        let is_inside = |entry: &[u8]| {
+            let record_at = read_i32(entry, 4).map(|at| index_at.wrapping_add_signed(at.into()));
+            let offset = record_at.and_then(|record_at| record_at.checked_sub(frames_at));
+            offset.is_some_and(|offset| offset < frames.len() as u64)
+        };
+        let is_valid = entries.chunks_exact(8).all(is_inside);
+        is_valid.then_some(Tables { index_at, index, frames_at, frames })
+    }
+}
+
+/// The address of the frames, which an index has behind its first four bytes.
+fn frames_of(index_at: u64, index: &[u8]) -> Option<u64> {
+    Some(index_at.wrapping_add(4).wrapping_add_signed(read_i32(index, 4)?.into()))
+}
+
 /// The loader's current generation.
 pub(in crate::sampler) fn generation() -> Generation {
     let mut generation = Generation::default();
@@ -164,16 +195,12 @@ impl Headers {
     fn tables(&self) -> Option<Tables> {
         let index_range = self.of_kind(libc::PT_GNU_EH_FRAME).next()?;
         let index = copy(&index_range)?;
-        // Version 1, and a pointer to the frames that is relative to itself: every linker writes
-        // these.
-        let [1, 0x1b, ..] = *index else { return None };
-        let pointer = index_range.start + 4;
-        let frames_at = pointer.wrapping_add_signed(read_i32(&index, 4)?.into());
+        let frames_at = frames_of(index_range.start, &index)?;
         // No header has the end of the frames. Copy to the end of the segment; the frames end with
         // a terminator before that.
         let segment = self.of_kind(libc::PT_LOAD).find(|range| range.contains(&frames_at))?;
         let frames = copy(&(frames_at..segment.end))?;
-        Some(Tables { index_at: index_range.start, index, frames_at, frames })
+        Tables::new(index_range.start, index, frames_at, frames)
     }
 
     fn build_id(&self) -> Option<String> {
@@ -192,7 +219,7 @@ fn copy(range: &Range<u64>) -> Option<Arc<[u8]>> {
 
 /// Finds the build id in a module's notes: (name size, size, type, name, value), each padded to
 /// four bytes.
-fn build_id_in(mut notes: &[u8]) -> Option<String> {
+pub(crate) fn build_id_in(mut notes: &[u8]) -> Option<String> {
     const GNU_BUILD_ID: i32 = 3;
     while notes.len() >= 12 {
         let name_size = usize::try_from(read_i32(notes, 0)?).ok()?;
@@ -245,6 +272,21 @@ mod tests {
             .collect();
         let (_, reread) = load(&others);
         assert!(!Arc::ptr_eq(&frames(&known), &frames(&reread)));
+    }
+
+    #[test]
+    fn tables_with_records_outside_of_the_frames_are_rejected() {
+        let index = |record: i32| {
+            let numbers = [0x3b03_1b01, 0x100 - 4, 1, 0x1000, record];
+            numbers.into_iter().flat_map(i32::to_le_bytes).collect::<Vec<u8>>()
+        };
+        let tables = |index: Vec<u8>| Tables::new(0x5000, index.into(), 0x5100, [0; 64].into());
+        assert!(tables(index(0x100)).is_some());
+        assert!(tables(index(0x100 + 63)).is_some());
+        assert!(tables(index(0x100 - 1)).is_none(), "before the frames");
+        assert!(tables(index(0x100 + 64)).is_none(), "behind the frames");
+        assert!(tables(index(0x100)[..19].to_vec()).is_none(), "fewer entries than it says");
+        assert!(Tables::new(0x5000, index(0x100).into(), 0x5108, [0; 64].into()).is_none());
     }
 
     #[test]

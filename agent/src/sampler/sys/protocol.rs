@@ -1,8 +1,9 @@
-//! The protocol between the sampler and the signal handlers: two small state machines, separate
-//! from the rest so that a model checker can run every interleaving of them.
+//! The protocol between the sampler and the signal handlers: two small state machines and a set,
+//! separate from the rest so that a model checker can run every interleaving of them.
 //!
 //! A *slot* belongs to one thread and holds the data that its handler needs. A *buffer* has no
-//! fixed owner; a handler claims one for its answer.
+//! fixed owner; a handler claims one for its answer. The *set of expired slots* tells the sampler
+//! whose timers have expired, so that it looks at the threads that ran instead of at all.
 //!
 //! ```text
 //!   slot    IDLE ──arm (sampler)──▶ ARMED ──take (handler)──▶ TAKEN ──put_down (handler)──▶ IDLE,
@@ -12,8 +13,11 @@
 //!   buffer  FREE ──claim (handler)──▶ FILLING ──publish (handler)──▶ FULL ──free (sampler)──▶ FREE
 //! ```
 //!
-//! A handler puts its slot down after it has published its buffer. A signal carries its slot's
-//! generation, so one that arrives after the slot was retired has no effect.
+//! A handler publishes its buffer, then puts its slot down, then adds it to the set. So the sampler
+//! finds the answer of each slot in the set, and can arm the slot again. Every signal adds its slot,
+//! even one that finds it disarmed: its timer has expired all the same and must be set again. A
+//! signal carries its slot's generation, so one that arrives after the slot was retired has no
+//! effect, except that it may add the slot's next owner to the set, which is then looked at in vain.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -23,6 +27,10 @@ pub(super) trait Word {
     fn store(&self, value: u64, order: Ordering);
     /// Replaces `old` by `new`. Returns whether the word was `old`.
     fn exchange(&self, old: u64, new: u64, order: Ordering) -> bool;
+    /// Sets bits.
+    fn set_bits(&self, bits: u64, order: Ordering);
+    /// Clears all bits and returns those that were set.
+    fn take_bits(&self, order: Ordering) -> u64;
 }
 
 impl Word for AtomicU64 {
@@ -39,6 +47,16 @@ impl Word for AtomicU64 {
     #[inline(always)]
     fn exchange(&self, old: u64, new: u64, order: Ordering) -> bool {
         self.compare_exchange(old, new, order, Ordering::Relaxed).is_ok()
+    }
+
+    #[inline(always)]
+    fn set_bits(&self, bits: u64, order: Ordering) {
+        self.fetch_or(bits, order);
+    }
+
+    #[inline(always)]
+    fn take_bits(&self, order: Ordering) -> u64 {
+        self.swap(0, order)
     }
 }
 
@@ -61,6 +79,11 @@ impl<W: Word> SlotWord<W> {
     /// Sampler: whether the slot is neither armed nor taken.
     pub(super) fn is_idle(&self) -> bool {
         self.0.load(Ordering::Acquire) & STATE_BITS == IDLE
+    }
+
+    /// Sampler: whether the slot is armed and no handler has taken it.
+    pub(super) fn is_armed(&self) -> bool {
+        self.0.load(Ordering::Acquire) & STATE_BITS == ARMED
     }
 
     /// Sampler: lets a handler in, which sees everything written to the slot before. The slot must
@@ -86,6 +109,12 @@ impl<W: Word> SlotWord<W> {
         word & STATE_BITS != TAKEN && self.0.exchange(word, next, Ordering::AcqRel)
     }
 
+    /// Handler: whether the slot still has this generation.
+    #[inline(always)]
+    pub(super) fn is_of(&self, generation: u32) -> bool {
+        (self.0.load(Ordering::Relaxed) / GENERATION) as u32 == generation
+    }
+
     /// Handler: begins, if the slot is armed for this generation.
     #[inline(always)]
     pub(super) fn take(&self, generation: u32) -> bool {
@@ -102,6 +131,53 @@ impl<W: Word> SlotWord<W> {
         let state = if again { ARMED } else { IDLE };
         self.0.store(word & !STATE_BITS | state, Ordering::Release);
     }
+}
+
+const WORD_BITS: usize = 64;
+
+/// The slots whose timers have expired since the sampler last looked: a bit for each, and a summary
+/// of which words have bits, so that an empty set costs one load.
+pub(super) struct ExpiredSlots<W, const WORDS: usize> {
+    /// Each bit stands for `GROUP` words.
+    pub(super) summary: W,
+    pub(super) words: [W; WORDS],
+}
+
+impl<W: Word, const WORDS: usize> ExpiredSlots<W, WORDS> {
+    const GROUP: usize = WORDS.div_ceil(WORD_BITS);
+
+    /// Handler: adds a slot, after everything that the sampler may read because of it.
+    #[inline(always)]
+    pub(super) fn add(&self, slot: usize) {
+        let word = slot / WORD_BITS;
+        self.words[word].set_bits(1 << (slot % WORD_BITS), Ordering::Release);
+        self.summary.set_bits(1 << (word / Self::GROUP), Ordering::Release);
+    }
+
+    /// Sampler: removes all slots and calls `each` with every one of them. A slot that is added
+    /// meanwhile is found now or at the next call.
+    pub(super) fn take(&self, mut each: impl FnMut(usize)) {
+        if self.summary.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        for group in bits(self.summary.take_bits(Ordering::Acquire)) {
+            let first = group * Self::GROUP;
+            let words = first..WORDS.min(first + Self::GROUP);
+            for word in words {
+                let slots = bits(self.words[word].take_bits(Ordering::Acquire));
+                slots.for_each(|bit| each(word * WORD_BITS + bit));
+            }
+        }
+    }
+}
+
+/// The numbers of the bits that are set.
+fn bits(mut word: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let bit = (word != 0).then(|| word.trailing_zeros() as usize)?;
+        word &= word - 1;
+        Some(bit)
+    })
 }
 
 const FREE: u64 = 0;
@@ -158,6 +234,14 @@ mod tests {
         fn exchange(&self, old: u64, new: u64, order: Ordering) -> bool {
             self.compare_exchange(old, new, order, Ordering::Relaxed).is_ok()
         }
+
+        fn set_bits(&self, bits: u64, order: Ordering) {
+            self.fetch_or(bits, order);
+        }
+
+        fn take_bits(&self, order: Ordering) -> u64 {
+            self.swap(0, order)
+        }
     }
 
     type LoomWord = loom::sync::atomic::AtomicU64;
@@ -169,6 +253,7 @@ mod tests {
         asked: UnsafeCell<u64>,
         buffer: BufferWord<LoomWord>,
         answer: UnsafeCell<u64>,
+        expired: ExpiredSlots<LoomWord, 1>,
     }
 
     impl Shared {
@@ -178,10 +263,19 @@ mod tests {
                 asked: UnsafeCell::new(0),
                 buffer: BufferWord(LoomWord::new(0)),
                 answer: UnsafeCell::new(0),
+                expired: ExpiredSlots { summary: LoomWord::new(0), words: [LoomWord::new(0)] },
             })
         }
 
         /// Handles a signal of `generation`, as the signal handler does.
+        fn handle_and_add(&self, generation: u32) {
+            if self.slot.is_of(generation) {
+                self.handle(generation, false);
+                self.expired.add(0);
+            }
+        }
+
+        /// The part of it that concerns the slot and the buffer.
         fn handle(&self, generation: u32, again: bool) {
             if !self.slot.take(generation) {
                 return;
@@ -202,6 +296,14 @@ mod tests {
             // SAFETY: the slot is idle or was just retired, so no handler reads.
             self.asked.with_mut(|asked| unsafe { *asked = question });
             self.slot.arm();
+        }
+
+        /// Whether the timer has expired since the last call.
+        fn has_expired(&self) -> bool {
+            let mut slots = Vec::new();
+            self.expired.take(|slot| slots.push(slot));
+            assert!(slots.iter().all(|slot| *slot == 0));
+            !slots.is_empty()
         }
 
         fn harvest(&self) -> Option<u64> {
@@ -263,6 +365,43 @@ mod tests {
             answers.push(shared.harvest());
             let answers: Vec<u64> = answers.into_iter().flatten().collect();
             assert!(answers.is_sorted(), "an old request after a new one: {answers:?}");
+        });
+    }
+
+    #[test]
+    fn a_slot_in_the_set_has_answered_and_can_be_armed_again() {
+        loom::model(|| {
+            let shared = Shared::new();
+            shared.ask(1);
+            let handler = {
+                let shared = shared.clone();
+                thread::spawn(move || shared.handle_and_add(0))
+            };
+            let early = shared.has_expired();
+            if early {
+                assert!(shared.slot.is_idle());
+                assert_eq!(shared.harvest(), Some(1));
+            }
+            handler.join().unwrap();
+            assert_ne!(shared.has_expired(), early, "each signal is found exactly once");
+        });
+    }
+
+    #[test]
+    fn a_signal_that_finds_its_slot_disarmed_is_in_the_set() {
+        loom::model(|| {
+            let shared = Shared::new();
+            shared.ask(1);
+            let handler = {
+                let shared = shared.clone();
+                thread::spawn(move || shared.handle_and_add(0))
+            };
+            if shared.slot.disarm() {
+                shared.ask(2);
+            }
+            handler.join().unwrap();
+            assert!(shared.has_expired(), "its timer must be set again");
+            assert!(shared.slot.is_idle() || shared.slot.disarm());
         });
     }
 

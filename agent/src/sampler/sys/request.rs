@@ -20,11 +20,16 @@ use super::slots::{SlotId, Slots, StackSpan};
 use crate::registry::ThreadCell;
 use crate::sys::process;
 
-/// A thread's slot and timer, kept while the thread runs now and then.
+/// A thread's slot and timer, kept for as long as the thread is known. While the timer is set and
+/// the thread does not run, they cost nothing.
 #[derive(Debug)]
 pub(in crate::sampler) struct Request {
     pub(in crate::sampler) slot: SlotId,
     timer: Timer,
+    /// Whether the timer is set to expire.
+    is_set: bool,
+    /// Whether it is set to expire again and again.
+    repeats: bool,
     /// The thread's CPU time when it last answered, or was first asked.
     pub(in crate::sampler) answered_cpu_ns: u64,
 }
@@ -56,7 +61,9 @@ impl Request {
         };
         let clock = ClockId::from_raw(process::cpu_clock_of(thread_id));
         match Timer::new(clock, SigEvent::new(notify)) {
-            Ok(timer) => Ok(Request { slot, timer, answered_cpu_ns: cpu_ns }),
+            Ok(timer) => {
+                Ok(Request { slot, timer, is_set: false, repeats: false, answered_cpu_ns: cpu_ns })
+            }
             Err(error) => {
                 slots.release(slot);
                 Err(if error == Errno::EINVAL {
@@ -68,8 +75,23 @@ impl Request {
         }
     }
 
-    /// Asks the thread. It answers at the first clock interrupt that finds it running, or at every
-    /// one if `repeat`.
+    /// The timer has expired.
+    pub(in crate::sampler) fn set_expired(&mut self) {
+        self.is_set = self.repeats;
+    }
+
+    /// The timer's signal may have been lost: sets it again at the next request.
+    pub(in crate::sampler) fn set_lost(&mut self) {
+        self.is_set = false;
+    }
+
+    /// Whether the thread will answer without being asked again.
+    pub(in crate::sampler) fn is_set(&self) -> bool {
+        self.is_set
+    }
+
+    /// Asks the thread, unless it is asked already. It answers at the first clock interrupt that
+    /// finds it running, or at every one if `repeat`.
     pub(in crate::sampler) fn send(
         &mut self,
         slots: &mut Slots,
@@ -78,6 +100,10 @@ impl Request {
         repeat: bool,
     ) -> RequestOutcome {
         if !slots.arm(self.slot, cell, span, repeat) {
+            // A handler is running; its end is announced, and the thread asked again then.
+            return RequestOutcome::Pending;
+        }
+        if self.is_set && self.repeats == repeat {
             return RequestOutcome::Pending;
         }
         // Relative to now, so that it cannot have expired already: then it would be sent directly.
@@ -88,7 +114,11 @@ impl Request {
             Expiration::OneShot(soon)
         };
         match self.timer.set(expiration, TimerSetTimeFlags::empty()) {
-            Ok(()) => RequestOutcome::Sent,
+            Ok(()) => {
+                self.is_set = true;
+                self.repeats = repeat;
+                RequestOutcome::Sent
+            }
             Err(_) => RequestOutcome::Gone,
         }
     }

@@ -9,25 +9,28 @@
 //! signal has no effect. Slots and buffers are static, because a handler may run at any time, even
 //! after the agent is gone. Unused buffers are never touched and take no memory.
 
-use std::arch::x86_64::_rdtsc;
 use std::cell::UnsafeCell;
 use std::io;
 use std::ops::Range;
 use std::ptr;
+use std::sync::Mutex;
 use std::sync::atomic::{
     AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering,
 };
 
-use nix::sys::signal::Signal;
+use nix::sys::signal::{SigSet, Signal};
 
-use super::protocol::{BufferWord, SlotWord};
+use super::protocol::{BufferWord, ExpiredSlots, SlotWord};
+use crate::sys::processor::{self, REGISTERS, SP};
+use crate::sys::{process, task_list};
 
-/// Most threads that can be asked at the same time.
-pub(super) const SLOTS_MAX: usize = 1024;
+/// Most threads that can be asked at the same time. Slots that no thread has used are never touched
+/// and take no memory.
+pub(super) const SLOTS_MAX: usize = 16_384;
 /// Most samples that can wait to be read. They come with the kernel's clock interrupt, at most
-/// 1,000 times a second per processor. If a handler finds no free buffer, the thread's time waits
-/// for the next sample.
-pub(super) const COMMON_BUFFERS: usize = 64;
+/// 1,000 times a second per processor. A handler that finds no free buffer only announces that its
+/// thread ran; the thread's time waits for the next sample.
+pub(super) const COMMON_BUFFERS: usize = 128;
 /// Most words of a stack that are copied: 64 KiB.
 pub(super) const COMMON_WORDS: usize = 64 * 1024 / 8;
 /// Buffers for deeper stacks: few, because copying them delays the thread for longer.
@@ -41,28 +44,6 @@ pub(super) const NO_WORD: u64 = u64::MAX;
 
 /// The upper part of a signal's value, which distinguishes our timers from the program's.
 const MARK: u64 = 0x454d;
-
-/// The registers that are copied, by their DWARF numbers. Unwinding the innermost frame may need
-/// any of them.
-pub(super) const COPIED_REGISTERS: [libc::c_int; 17] = [
-    libc::REG_RAX,
-    libc::REG_RDX,
-    libc::REG_RCX,
-    libc::REG_RBX,
-    libc::REG_RSI,
-    libc::REG_RDI,
-    libc::REG_RBP,
-    libc::REG_RSP,
-    libc::REG_R8,
-    libc::REG_R9,
-    libc::REG_R10,
-    libc::REG_R11,
-    libc::REG_R12,
-    libc::REG_R13,
-    libc::REG_R14,
-    libc::REG_R15,
-    libc::REG_RIP,
-];
 
 /// The data that a handler needs about its thread.
 pub(super) struct Slot {
@@ -83,8 +64,8 @@ pub(super) struct Buffer {
     pub(super) word: BufferWord,
     pub(super) slot: AtomicUsize,
     pub(super) generation: AtomicU32,
-    /// In the order of [`COPIED_REGISTERS`].
-    pub(super) registers: [AtomicU64; COPIED_REGISTERS.len()],
+    /// Unwinding the innermost frame may need any of them.
+    pub(super) registers: [AtomicU64; REGISTERS],
     pub(super) task_word: AtomicU64,
     pub(super) thread_pointer: AtomicU64,
     /// Words of the stack that were copied.
@@ -123,7 +104,7 @@ impl Buffer {
             word: BufferWord(AtomicU64::new(0)),
             slot: AtomicUsize::new(0),
             generation: AtomicU32::new(0),
-            registers: [const { AtomicU64::new(0) }; COPIED_REGISTERS.len()],
+            registers: [const { AtomicU64::new(0) }; REGISTERS],
             task_word: AtomicU64::new(0),
             thread_pointer: AtomicU64::new(0),
             words: AtomicUsize::new(0),
@@ -135,6 +116,10 @@ impl Buffer {
 }
 
 pub(super) static SLOTS: [Slot; SLOTS_MAX] = [const { Slot::new() }; SLOTS_MAX];
+pub(super) static EXPIRED: ExpiredSlots<AtomicU64, { SLOTS_MAX / 64 }> = ExpiredSlots {
+    summary: AtomicU64::new(0),
+    words: [const { AtomicU64::new(0) }; SLOTS_MAX / 64],
+};
 /// The common buffers, then the deep ones. Separate from the stacks, because the sampler reads the
 /// state of all buffers each tick.
 pub(super) static BUFFERS: [Buffer; COMMON_BUFFERS + DEEP_BUFFERS] =
@@ -173,17 +158,28 @@ static CHECKED_IN: AtomicI32 = AtomicI32::new(0);
 /// The handler that was installed before ours; it is called for every signal that is not ours.
 static CHAINED: AtomicPtr<libc::c_void> = AtomicPtr::new(ptr::null_mut());
 static CHAINED_TAKES_INFO: AtomicBool = AtomicBool::new(false);
+/// Whether it is called for one signal only.
+static CHAINED_ONCE: AtomicBool = AtomicBool::new(false);
+/// What was installed before our handler. Locked without waiting, because a forked child may have
+/// inherited a locked one.
+static REPLACED: Mutex<Option<Replaced>> = Mutex::new(None);
+
+#[derive(Clone, Copy)]
+struct Replaced {
+    signal: Signal,
+    action: libc::sigaction,
+}
 
 /// Signals that are ignored by default, so that a pending one never kills this process, nor a
 /// program that it becomes by `exec`.
 const SIGNALS: [Signal; 2] = [Signal::SIGURG, Signal::SIGWINCH];
 
-/// Installs the handler, once for the life of the process: if it were removed, a pending signal
-/// could meet the default action. `checked` lets handlers copy stacks whose end is not known by
-/// `process_vm_readv`.
+/// Installs the handler until [`restore`]. `checked` lets handlers copy stacks whose end is not known
+/// by `process_vm_readv`.
 ///
 /// The signal is `SIGURG`, or `SIGWINCH` if the program itself handles `SIGURG`. If the program
-/// handles both, its own handler is still called for its signals.
+/// handles both, its own handler is still called for its signals, with the flags and the mask that
+/// it was installed with.
 ///
 /// # Errors
 /// If the system refuses.
@@ -196,6 +192,63 @@ pub(super) fn install(checked: bool) -> io::Result<Signal> {
         }
     }
     install_handler()
+}
+
+/// Restores what was installed before our handler. The caller has deleted all timers.
+///
+/// Our handler stays if the program has replaced it meanwhile, or if a thread that blocks the signal
+/// has one of ours pending, which would reach the program's handler.
+pub(super) fn restore() {
+    let Ok(mut replaced) = REPLACED.try_lock() else {
+        return;
+    };
+    let Some(Replaced { signal, mut action }) = *replaced else {
+        return;
+    };
+    if !is_ours(signal) {
+        *replaced = None;
+        return;
+    }
+    if !is_unused(&action) {
+        if is_pending_on_a_thread(signal) {
+            return;
+        }
+        if CHAINED.load(Ordering::Acquire).is_null() {
+            // It asked to be called once, and was.
+            action.sa_sigaction = libc::SIG_DFL;
+        }
+    }
+    // SAFETY: `action` was installed before, so it is valid.
+    let result =
+        unsafe { libc::sigaction(signal as libc::c_int, &raw const action, ptr::null_mut()) };
+    if result == 0 {
+        *replaced = None;
+    }
+}
+
+/// Lets the sampler's signal interrupt this thread of the agent, unless the program's handler would
+/// be called here too.
+pub(crate) fn allow_on_this_thread() {
+    if !CHAINED.load(Ordering::Acquire).is_null() {
+        return;
+    }
+    if let Some(signal) = SIGNALS.into_iter().find(|signal| is_ours(*signal)) {
+        // Without it this thread has no stacks while it runs.
+        let _ = SigSet::from(signal).thread_unblock();
+    }
+}
+
+/// Whether the signal was sent to a thread that blocks it; `true` if that cannot be determined.
+fn is_pending_on_a_thread(signal: Signal) -> bool {
+    let Ok(threads) = task_list::thread_ids() else {
+        return true;
+    };
+    // Threads that end meanwhile have nothing pending.
+    threads.into_iter().any(|thread| process::has_pending(thread, signal).unwrap_or(false))
+}
+
+fn is_unused(action: &libc::sigaction) -> bool {
+    [libc::SIG_DFL, libc::SIG_IGN].contains(&action.sa_sigaction)
 }
 
 /// Whether our handler is installed for `signal`. The program may install its own at any time.
@@ -217,36 +270,45 @@ fn current_action(signal: Signal) -> io::Result<libc::sigaction> {
 }
 
 fn install_handler() -> io::Result<Signal> {
-    let is_unused =
-        |action: &libc::sigaction| [libc::SIG_DFL, libc::SIG_IGN].contains(&action.sa_sigaction);
     let [first, second] = SIGNALS;
     let signal = if is_unused(&current_action(first)?) { first } else { second };
     let before = current_action(signal)?;
-    if !is_unused(&before) {
-        let takes_info = before.sa_flags & libc::SA_SIGINFO != 0;
-        CHAINED_TAKES_INFO.store(takes_info, Ordering::Relaxed);
-        CHAINED.store(ptr::without_provenance_mut(before.sa_sigaction), Ordering::Release);
-    }
     // SAFETY: as in `current_action`.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    if is_unused(&before) {
+        CHAINED.store(ptr::null_mut(), Ordering::Release);
+        // Use the alternate stack if there is one, so that small stacks (Go, fibers) do not overflow.
+        action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART | libc::SA_ONSTACK;
+        // SAFETY: `sa_mask` is a valid signal set. Nothing nests in the handler.
+        unsafe { libc::sigfillset(&raw mut action.sa_mask) };
+    } else {
+        let has = |flag| before.sa_flags & flag != 0;
+        CHAINED_TAKES_INFO.store(has(libc::SA_SIGINFO), Ordering::Relaxed);
+        CHAINED_ONCE.store(has(libc::SA_RESETHAND), Ordering::Relaxed);
+        CHAINED.store(ptr::without_provenance_mut(before.sa_sigaction), Ordering::Release);
+        // The program's calls are interrupted or restarted, and its handler is nested, as it wants.
+        action.sa_flags = before.sa_flags & !libc::SA_RESETHAND | libc::SA_SIGINFO;
+        action.sa_mask = before.sa_mask;
+    }
     action.sa_sigaction = handler as *const () as usize;
-    // Use the alternate stack if there is one, so that small stacks (Go, fibers) do not overflow.
-    action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART | libc::SA_ONSTACK;
-    // SAFETY: `sa_mask` is a valid signal set. Nothing nests in the handler.
-    unsafe { libc::sigfillset(&raw mut action.sa_mask) };
     // SAFETY: `handler` has the type that SA_SIGINFO requires, accesses only statics and the
     // interrupted thread's own stack, and lives as long as the process.
     let result =
         unsafe { libc::sigaction(signal as libc::c_int, &raw const action, ptr::null_mut()) };
-    if result == 0 { Ok(signal) } else { Err(io::Error::last_os_error()) }
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    if let Ok(mut replaced) = REPLACED.try_lock() {
+        *replaced = Some(Replaced { signal, action: before });
+    }
+    Ok(signal)
 }
 
 /// Copies the thread's state if the sampler asked for it. Allocates nothing, takes no lock, calls
 /// no function of the C library and uses no thread-local variable; in particular it does not change
 /// errno.
 extern "C" fn handler(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: reading the counter changes nothing.
-    let begin = unsafe { _rdtsc() };
+    let begin = processor::time_stamp();
     // SAFETY: under SA_SIGINFO the kernel passes a valid `siginfo_t`.
     let info_ref = unsafe { &*info };
     if info_ref.si_code != libc::SI_TIMER {
@@ -262,12 +324,20 @@ extern "C" fn handler(signal: libc::c_int, info: *mut libc::siginfo_t, context: 
     let Some(slot) = SLOTS.get(index) else {
         return;
     };
-    if !slot.word.take(generation) {
+    if !slot.word.is_of(generation) {
         return;
     }
-    // SAFETY: under SA_SIGINFO the kernel passes a valid `ucontext_t`.
-    let machine = unsafe { &(*context.cast::<libc::ucontext_t>()).uc_mcontext };
-    let stamp = Stamp { index, generation, begin };
+    if slot.word.take(generation) {
+        // SAFETY: under SA_SIGINFO the kernel passes a valid `ucontext_t`.
+        let machine = unsafe { &(*context.cast::<libc::ucontext_t>()).uc_mcontext };
+        answer_taken(slot, machine, Stamp { index, generation, begin });
+    }
+    EXPIRED.add(index);
+}
+
+/// Answers for a slot that this handler has taken, and puts it down.
+#[inline(always)]
+fn answer_taken(slot: &Slot, machine: &libc::mcontext_t, stamp: Stamp) {
     let deep = COMMON_BUFFERS..COMMON_BUFFERS + DEEP_BUFFERS;
     let answered = slot.deep.load(Ordering::Relaxed) && answer(deep, slot, machine, stamp);
     if !answered {
@@ -302,9 +372,8 @@ fn answer(
     let (words, cut) = unsafe { copy_stack(slot, sp & !7, stack, words_max) };
     buffer.words.store(words, Ordering::Relaxed);
     buffer.cut.store(cut, Ordering::Relaxed);
-    // SAFETY: reading the counter changes nothing.
-    let end = unsafe { _rdtsc() };
-    buffer.took.store(end.wrapping_sub(stamp.begin), Ordering::Relaxed);
+    let took = processor::time_stamp().wrapping_sub(stamp.begin);
+    buffer.took.store(took, Ordering::Relaxed);
     buffer.word.publish();
     true
 }
@@ -315,11 +384,10 @@ fn fill(buffer: &Buffer, slot: &Slot, machine: &libc::mcontext_t, stamp: Stamp) 
     buffer.slot.store(stamp.index, Ordering::Relaxed);
     buffer.generation.store(stamp.generation, Ordering::Relaxed);
     buffer.stamp.store(stamp.begin, Ordering::Relaxed);
-    let register = |index: libc::c_int| machine.gregs[index as usize].cast_unsigned();
-    for (slot, index) in buffer.registers.iter().zip(COPIED_REGISTERS) {
-        slot.store(register(index), Ordering::Relaxed);
+    for (index, slot) in buffer.registers.iter().enumerate() {
+        slot.store(processor::register(machine, index), Ordering::Relaxed);
     }
-    buffer.thread_pointer.store(thread_pointer(), Ordering::Relaxed);
+    buffer.thread_pointer.store(processor::thread_pointer(), Ordering::Relaxed);
     let task = slot.task.load(Ordering::Relaxed);
     let task_word = if task.is_null() {
         NO_WORD
@@ -328,7 +396,7 @@ fn fill(buffer: &Buffer, slot: &Slot, machine: &libc::mcontext_t, stamp: Stamp) 
         unsafe { &*task }.load(Ordering::Relaxed)
     };
     buffer.task_word.store(task_word, Ordering::Relaxed);
-    register(libc::REG_RSP)
+    processor::register(machine, SP)
 }
 
 /// Copies the stack from `from` upwards. Returns the number of words copied, and whether the stack
@@ -346,7 +414,7 @@ unsafe fn copy_stack(slot: &Slot, from: u64, to: *mut u64, words_max: usize) -> 
         // SAFETY: [from, from + 8 * words) lies in [low, end), a span of the mapping that holds
         // this thread's stack, between its stack pointer and the stack's upper end: in use by this
         // thread, so mapped for as long as the thread does not return from this handler.
-        unsafe { copy_words(from as *const u64, to, words) };
+        unsafe { processor::copy_words(from as *const u64, to, words) };
         return (words, whole > words as u64);
     }
     let pid = CHECKED_IN.load(Ordering::Relaxed);
@@ -355,78 +423,19 @@ unsafe fn copy_stack(slot: &Slot, from: u64, to: *mut u64, words_max: usize) -> 
     }
     let bytes = CHECKED_BYTES.min(words_max * 8);
     // SAFETY: the caller guarantees that `to` is writable for this length.
-    let copied = unsafe { copy_checked(pid, from, to, bytes) };
+    let copied = unsafe { processor::read_memory(pid, from, to, bytes) };
     (copied / 8, copied == bytes)
-}
-
-/// Copies without calling the C library, whose `memcpy` may not be bound yet.
-///
-/// # Safety
-/// `from` is readable and `to` writable for `words` words; they do not overlap.
-#[inline(always)]
-unsafe fn copy_words(from: *const u64, to: *mut u64, words: usize) {
-    // SAFETY: guaranteed by the caller; the ABI requires a clear direction flag at every call.
-    unsafe {
-        std::arch::asm!(
-            "rep movsq",
-            inout("rcx") words => _,
-            inout("rsi") from => _,
-            inout("rdi") to => _,
-            options(nostack, preserves_flags)
-        );
-    }
-}
-
-/// Copies memory that may be unmapped, by a system call. Returns the number of bytes copied. The
-/// system call is written out, because the C library's wrapper would change errno.
-///
-/// # Safety
-/// `to` is writable for `bytes` bytes.
-#[inline(always)]
-unsafe fn copy_checked(pid: i32, from: u64, to: *mut u64, bytes: usize) -> usize {
-    let local = libc::iovec { iov_base: to.cast(), iov_len: bytes };
-    let remote = libc::iovec { iov_base: from as *mut libc::c_void, iov_len: bytes };
-    let result: i64;
-    // SAFETY: process_vm_readv(pid, &local, 1, &remote, 1, 0) writes only to `to`, which the caller
-    // guarantees to be writable; unmapped source memory ends the copy.
-    unsafe {
-        std::arch::asm!(
-            "syscall",
-            inlateout("rax") libc::SYS_process_vm_readv => result,
-            in("rdi") i64::from(pid),
-            in("rsi") &raw const local,
-            in("rdx") 1,
-            in("r10") &raw const remote,
-            in("r8") 1,
-            in("r9") 0,
-            lateout("rcx") _,
-            lateout("r11") _,
-            options(nostack)
-        );
-    }
-    usize::try_from(result).unwrap_or(0)
-}
-
-/// The thread pointer, which on x86-64 is stored at the address that it points to.
-#[inline(always)]
-fn thread_pointer() -> u64 {
-    let pointer: u64;
-    // SAFETY: the ABI puts the thread pointer at fs:0; reading it changes nothing.
-    unsafe {
-        std::arch::asm!(
-            "mov {}, fs:[0]",
-            out(reg) pointer,
-            options(nostack, preserves_flags, readonly)
-        );
-    }
-    pointer
 }
 
 /// Passes a signal that is not ours to the handler that was installed before ours.
 fn chain(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     type WithInfo = extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void);
     type Plain = extern "C" fn(libc::c_int);
-    let before = CHAINED.load(Ordering::Acquire);
+    let before = if CHAINED_ONCE.load(Ordering::Relaxed) {
+        CHAINED.swap(ptr::null_mut(), Ordering::AcqRel)
+    } else {
+        CHAINED.load(Ordering::Acquire)
+    };
     if before.is_null() {
         return;
     }

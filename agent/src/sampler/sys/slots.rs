@@ -8,10 +8,10 @@ use std::sync::atomic::Ordering;
 use nix::sys::signal::Signal;
 
 use super::signal::{
-    self, BUFFERS, Buffer, COMMON_BUFFERS, COMMON_WORDS, COPIED_REGISTERS, NO_WORD, SLOTS,
-    SLOTS_MAX, Slot,
+    self, BUFFERS, Buffer, COMMON_BUFFERS, COMMON_WORDS, EXPIRED, NO_WORD, SLOTS, SLOTS_MAX, Slot,
 };
 use crate::registry::ThreadCell;
+use crate::sys::processor::{REGISTERS, SP};
 
 /// A thread's slot, until it is released.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -24,6 +24,11 @@ impl SlotId {
     /// The value that the thread's timer must send with its signal.
     pub(in crate::sampler) fn signal_value(self) -> isize {
         signal::value_of(self.index, self.generation)
+    }
+
+    /// Its number among all slots.
+    pub(in crate::sampler) fn index(self) -> usize {
+        self.index
     }
 }
 
@@ -39,8 +44,8 @@ pub(in crate::sampler) struct StackSpan {
 /// A running thread's state, as its handler copied it.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::sampler) struct Sample<'s> {
-    /// Registers by their DWARF numbers.
-    pub(in crate::sampler) registers: [u64; COPIED_REGISTERS.len()],
+    /// As [`crate::sys::processor::register`] numbers them.
+    pub(in crate::sampler) registers: [u64; REGISTERS],
     /// The word of [`ThreadCell::task_word`]; `None` if no cell was known when the thread was
     /// asked.
     pub(in crate::sampler) task_word: Option<u64>,
@@ -59,7 +64,7 @@ pub(in crate::sampler) struct Sample<'s> {
 
 impl Sample<'_> {
     pub(in crate::sampler) fn sp(&self) -> u64 {
-        self.registers[7]
+        self.registers[SP]
     }
 
     /// Whether the stack fits a common buffer.
@@ -72,8 +77,10 @@ impl Sample<'_> {
 #[derive(Debug)]
 pub(in crate::sampler) struct Slots {
     signal: Signal,
-    /// By slot: keeps the thread's task word alive while a handler may read it.
+    /// By slot, as far as slots have been used: keeps the thread's task word alive while a handler
+    /// may read it.
     cells: Vec<Option<Arc<ThreadCell>>>,
+    /// Used slots that are free again.
     free: Vec<usize>,
     /// Released while a handler was running.
     ending: Vec<usize>,
@@ -92,12 +99,11 @@ impl Slots {
         for buffer in BUFFERS.iter().filter(|buffer| buffer.word.is_full()) {
             buffer.word.free();
         }
-        // A slot that cannot be retired has a running handler; it is not used.
-        let free = (0..SLOTS_MAX).rev().filter(|index| SLOTS[*index].word.retire());
+        EXPIRED.take(|_| {});
         Ok(Slots {
             signal,
-            cells: vec![None; SLOTS_MAX],
-            free: free.collect(),
+            cells: Vec::new(),
+            free: Vec::new(),
             ending: Vec::new(),
             full: Vec::new(),
         })
@@ -115,12 +121,26 @@ impl Slots {
 
     /// A slot for one thread; `None` if all are in use.
     pub(in crate::sampler) fn claim(&mut self) -> Option<SlotId> {
-        let index = self.free.pop()?;
+        let index = self.free.pop().or_else(|| self.first_use())?;
         Some(SlotId { index, generation: SLOTS[index].word.generation() })
     }
 
+    /// A slot that this owner has not used yet. An earlier agent's timer may still have its old
+    /// generation; a slot that cannot be retired has a running handler and is skipped for good.
+    fn first_use(&mut self) -> Option<usize> {
+        while self.cells.len() < SLOTS_MAX {
+            let index = self.cells.len();
+            self.cells.push(None);
+            if SLOTS[index].word.retire() {
+                return Some(index);
+            }
+        }
+        None
+    }
+
     /// Lets the slot's thread answer its next signal, or every signal if `repeat`. Returns `false`
-    /// if it is armed already.
+    /// while a handler is running: then [`Slots::take_expired`] will name the slot once it has
+    /// answered.
     pub(in crate::sampler) fn arm(
         &mut self,
         slot: SlotId,
@@ -136,8 +156,11 @@ impl Slots {
                 && shared.end.load(Ordering::Relaxed) == span.end
                 && shared.deep.load(Ordering::Relaxed) == span.deep
                 && shared.repeat.load(Ordering::Relaxed) == repeat;
+            if same && shared.word.is_armed() {
+                return true;
+            }
             // Fields that a handler may read are changed only while no handler can run.
-            if same || !shared.word.disarm() {
+            if !shared.word.disarm() {
                 return false;
             }
         }
@@ -151,6 +174,12 @@ impl Slots {
         shared.repeat.store(repeat, Ordering::Relaxed);
         shared.word.arm();
         true
+    }
+
+    /// Calls `each` with the number of every slot whose timer has expired since the last call.
+    /// Their samples are complete. A slot that was released meanwhile may be among them.
+    pub(in crate::sampler) fn take_expired(&self, each: impl FnMut(usize)) {
+        EXPIRED.take(each);
     }
 
     /// Frees the slot: its thread is gone or no longer asked. A late signal finds another
@@ -209,13 +238,15 @@ fn sample_of<'s>(buffer: &Buffer, stack: &'s [u64], deep: bool) -> Sample<'s> {
 
 impl Drop for Slots {
     /// Shuts out all handlers and waits for those that are running, because they read the cells
-    /// that are dropped next. A handler takes about a microsecond.
+    /// that are dropped next; then restores the program's handler. A handler takes about a microsecond.
     fn drop(&mut self) {
-        let in_use = (0..SLOTS_MAX).filter(|index| self.cells[*index].is_some());
+        let in_use = (0..self.cells.len()).filter(|index| self.cells[*index].is_some());
         for index in in_use {
             while !SLOTS[index].word.retire() {
                 std::thread::yield_now();
             }
         }
+        // The timers were deleted with their threads.
+        signal::restore();
     }
 }

@@ -34,6 +34,7 @@ impl Running {
             cpu_limit: 1_000_000_000,
             resource_interval: None,
             task_rows_per_second: 1,
+            symbols: crate::Symbols::Agent,
         };
         let control = Arc::new(Control::new(options.settings()));
         let stop = Arc::new(AtomicBool::new(false));

@@ -1,28 +1,36 @@
 //! Unwinds registers and a copy of the stack to return addresses, on the sampler's thread.
 
 mod code;
+#[cfg(emberline_fuzzing)]
+#[allow(unreachable_pub, reason = "`crate::fuzzing` is the door")]
+pub mod fuzzing;
+mod processor;
 mod rows;
 mod tables;
 
 use std::sync::Arc;
 
-use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use framehop::{ExplicitModuleSectionInfo, FrameAddress, Unwinder as _};
 use gimli::UnwindContext;
 use profiler_core::limits::STACK_FRAMES_MAX;
 use rustc_hash::FxHashMap;
 
-use self::code::{distance_in_prologue, returns_here};
-use self::rows::{RBP, RIP, RSP, RegisterValues, Step};
+use self::code::{called_before, returns_here};
+use self::processor::{
+    Cache, Framehop, distance_in_prologue, frame_pointer, frame_pointers, is_signal_return,
+    lacks_return_address, set_frame_pointer, state_of,
+};
+use self::rows::{RegisterValues, Step};
 use self::tables::function_of;
 use super::sys::modules::{self, Generation, Module};
 use crate::sys::process::read_memory;
+use crate::sys::processor::{FP, PC, REGISTERS, SP, code_address};
 
 /// Most entries of each cache by code address.
 const CACHED_MAX: usize = 65_536;
 /// Most words of the stack that are tried as the return address of code without unwind tables.
 const SCANNED_WORDS_MAX: u64 = 512;
-/// An unknown frame pointer: no stack is at this address, so every use of it fails.
+/// An unknown register: no stack is at this address, so every use of it fails.
 const UNKNOWN: u64 = 1;
 
 /// The registers to start from, by their DWARF numbers, if known. An unknown frame pointer is
@@ -32,16 +40,16 @@ pub(super) struct Registers(RegisterValues);
 
 impl Registers {
     /// All registers of an interrupted thread.
-    pub(super) fn all(registers: [u64; 17]) -> Registers {
+    pub(super) fn all(registers: [u64; REGISTERS]) -> Registers {
         Registers(registers.map(Some))
     }
 
     /// The registers that are known of a blocked thread, or of the caller of code without tables.
-    pub(super) fn of_caller(pc: u64, sp: u64, bp: Option<u64>) -> Registers {
-        let mut values = [None; 17];
-        values[RIP] = Some(pc);
-        values[RSP] = Some(sp);
-        values[RBP] = bp;
+    pub(super) fn of_caller(pc: u64, sp: u64, fp: Option<u64>) -> Registers {
+        let mut values = [None; REGISTERS];
+        values[PC] = Some(pc);
+        values[SP] = Some(sp);
+        values[FP] = fp;
         Registers(values)
     }
 }
@@ -72,8 +80,8 @@ pub(super) struct Stack {
 pub(super) struct Unwinder {
     generation: Generation,
     modules: Arc<[Module]>,
-    framehop: UnwinderX86_64<Arc<[u8]>>,
-    cache: CacheX86_64,
+    framehop: Framehop,
+    cache: Cache,
     /// By code address: the distance from the stack pointer to the frame pointer, if known.
     prologues: FxHashMap<u64, Option<u64>>,
     /// By code address.
@@ -83,17 +91,21 @@ pub(super) struct Unwinder {
 
 impl Unwinder {
     pub(super) fn new() -> Self {
-        let mut unwinder = Unwinder {
+        let mut unwinder = Unwinder::without_modules();
+        unwinder.rebuild();
+        unwinder
+    }
+
+    fn without_modules() -> Self {
+        Unwinder {
             generation: Generation::default(),
             modules: Arc::from([]),
-            framehop: UnwinderX86_64::new(),
-            cache: CacheX86_64::new(),
+            framehop: Framehop::new(),
+            cache: Cache::new(),
             prologues: FxHashMap::default(),
             methods: FxHashMap::default(),
             context: UnwindContext::new(),
-        };
-        unwinder.rebuild();
-        unwinder
+        }
     }
 
     /// Rebuilds if the loader's list has changed. Returns whether it had.
@@ -113,8 +125,12 @@ impl Unwinder {
     fn rebuild(&mut self) {
         let (generation, modules) = modules::load(&self.modules);
         self.generation = generation;
-        self.modules = modules.into();
-        self.framehop = UnwinderX86_64::new();
+        self.set_modules(modules.into());
+    }
+
+    fn set_modules(&mut self, modules: Arc<[Module]>) {
+        self.modules = modules;
+        self.framehop = Framehop::new();
         self.prologues.clear();
         self.methods.clear();
         for module in &*self.modules {
@@ -150,14 +166,17 @@ impl Unwinder {
     ) {
         stack.addresses.clear();
         stack.complete = false;
-        let pc = registers.0[RIP].unwrap_or(UNKNOWN);
+        let pc = registers.0[PC].unwrap_or(UNKNOWN);
         match self.method(pc) {
             UnwindMethod::StandardRegisters | UnwindMethod::AnyRegister => {
                 let frame = FrameAddress::from_instruction_pointer(pc);
                 self.unwind_from(frame, &registers.0, &mut read, stack);
+                if stack.addresses.len() == 1 && lacks_return_address(&registers.0) {
+                    self.unwind_by_scan(&registers.0, &mut read, stack);
+                }
             }
             UnwindMethod::NoTable | UnwindMethod::NotCode => {
-                self.unwind_without_tables(&registers.0, &mut read, stack);
+                self.unwind_by_scan(&registers.0, &mut read, stack);
             }
         }
     }
@@ -184,9 +203,10 @@ impl Unwinder {
                 UnwindMethod::AnyRegister => {
                     let depth = stack.addresses.len() - 1 - first_index;
                     let mut above = self.replay(first, values, depth, read);
-                    if above[RIP] != Some(state.ip()) || above[RSP] != Some(state.sp()) {
-                        let bp = Some(state.bp()).filter(|bp| *bp != UNKNOWN);
-                        above = Registers::of_caller(state.ip(), state.sp(), bp).0;
+                    let pc = frame.address();
+                    if above[PC] != Some(pc) || above[SP] != Some(state.sp()) {
+                        let fp = Some(frame_pointer(&state)).filter(|fp| *fp != UNKNOWN);
+                        above = Registers::of_caller(pc, state.sp(), fp).0;
                     }
                     match rows::step(&self.modules, &mut self.context, address, &mut above, read) {
                         Step::Lost => return,
@@ -206,16 +226,18 @@ impl Unwinder {
             }
             let saved = state;
             let mut next = self.framehop.unwind_frame(frame, &mut state, &mut self.cache, read);
-            if next.is_err() && saved.bp() == UNKNOWN && frame.is_return_address() {
+            if next.is_err() && frame_pointer(&saved) == UNKNOWN && frame.is_return_address() {
                 // This frame needs the frame pointer: derive it from the function's prologue.
                 let Some(distance) = self.frame_pointer_distance(frame.address_for_lookup()) else {
                     return;
                 };
                 state = saved;
-                state.set_bp(saved.sp().wrapping_add(distance));
+                set_frame_pointer(&mut state, saved.sp().wrapping_add(distance));
                 next = self.framehop.unwind_frame(frame, &mut state, &mut self.cache, read);
             }
             match next {
+                // The first frame's return address was in a register that is not known.
+                Ok(Some(UNKNOWN)) => return,
                 Ok(Some(address)) => match FrameAddress::from_return_address(address) {
                     Some(address) => frame = address,
                     None => return,
@@ -243,27 +265,29 @@ impl Unwinder {
             let step = rows::step(&self.modules, &mut self.context, address, &mut values, read);
             match frame_of(step, &values) {
                 Some(caller) => address = caller.address_for_lookup(),
-                None => return [None; 17],
+                None => return [None; REGISTERS],
             }
         }
         values
     }
 
-    /// Unwinds from code without unwind tables, such as assembly: tries the words above the stack
-    /// pointer that can be return addresses, and uses the first from which the thread's root is
-    /// reached.
-    fn unwind_without_tables(
+    /// Unwinds from code without unwind tables, such as assembly, or from code whose return address was
+    /// in a register that is not known: tries the words above the stack pointer that can be return
+    /// addresses, and uses the first from which the thread's root is reached.
+    fn unwind_by_scan(
         &mut self,
         values: &RegisterValues,
         read: &mut impl FnMut(u64) -> Result<u64, ()>,
         stack: &mut Stack,
     ) {
-        let [Some(pc), Some(sp)] = [values[RIP], values[RSP]] else {
+        let [Some(pc), Some(sp)] = [values[PC], values[SP]] else {
             return;
         };
         for slot in 0..SCANNED_WORDS_MAX {
-            let at = (sp & !7) + slot * 8;
+            // Registers may hold anything.
+            let at = (sp & !7).wrapping_add(slot * 8);
             let Ok(word) = read(at) else { break };
+            let word = code_address(word);
             let has_table = matches!(
                 self.method(word.wrapping_sub(1)),
                 UnwindMethod::StandardRegisters | UnwindMethod::AnyRegister
@@ -274,11 +298,18 @@ impl Unwinder {
             let Some(caller) = FrameAddress::from_return_address(word) else {
                 continue;
             };
-            // The code may have changed the frame pointer; try it, then without it.
-            for bp in [values[RBP], None] {
+            // Where the return address of the first frame is not on the stack, this is that of its
+            // caller, and the call before it names the caller.
+            let between = called_before(word).filter(|_| lacks_return_address(values));
+            let saved_at = between.and_then(|start| {
+                rows::return_address_offset(&self.modules, &mut self.context, start)
+            });
+            let sp_above = at.wrapping_sub_signed(saved_at.unwrap_or(-8));
+            for fp in frame_pointers(values, at, read) {
                 stack.addresses.clear();
                 stack.addresses.push(pc);
-                let above = Registers::of_caller(word, at + 8, bp);
+                stack.addresses.extend(between);
+                let above = Registers::of_caller(word, sp_above, fp);
                 self.unwind_from(caller, &above.0, read, stack);
                 if stack.complete {
                     return;
@@ -294,7 +325,9 @@ impl Unwinder {
         if let Some(known) = self.methods.get(&address) {
             return *known;
         }
-        let method = if function_of(&self.modules, address).is_none() {
+        let method = if is_signal_return(address.wrapping_add(1)) {
+            UnwindMethod::AnyRegister
+        } else if function_of(&self.modules, address).is_none() {
             if returns_here(address.wrapping_add(1)) {
                 UnwindMethod::NoTable
             } else {
@@ -331,16 +364,11 @@ impl Unwinder {
     }
 }
 
-fn state_of(values: &RegisterValues) -> UnwindRegsX86_64 {
-    let or_unknown = |register: usize| values[register].unwrap_or(UNKNOWN);
-    UnwindRegsX86_64::new(or_unknown(RIP), or_unknown(RSP), or_unknown(RBP))
-}
-
 /// The frame that `step` led to.
 fn frame_of(step: Step, values: &RegisterValues) -> Option<FrameAddress> {
     match step {
-        Step::Caller => FrameAddress::from_return_address(values[RIP]?),
-        Step::Interrupted => Some(FrameAddress::from_instruction_pointer(values[RIP]?)),
+        Step::Caller => FrameAddress::from_return_address(values[PC]?),
+        Step::Interrupted => Some(FrameAddress::from_instruction_pointer(values[PC]?)),
         Step::Root | Step::Lost => None,
     }
 }
@@ -357,6 +385,15 @@ mod tests {
         assert_eq!(function.start, start);
         assert!(function.end > start + 5 && function.end < start + 10_000, "{function:?}");
         assert_eq!(function_of(unwinder.modules(), 16), None);
+    }
+
+    #[test]
+    fn a_stack_pointer_at_the_end_of_all_addresses_has_its_innermost_frame() {
+        let mut unwinder = Unwinder::new();
+        let mut stack = Stack::default();
+        let registers = Registers::of_caller(0x1000, u64::MAX - 20, None);
+        unwinder.unwind(registers, |_| Ok(7), &mut stack);
+        assert_eq!((stack.addresses.as_slice(), stack.complete), ([0x1000].as_slice(), false));
     }
 
     #[test]

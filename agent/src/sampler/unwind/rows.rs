@@ -3,21 +3,23 @@
 //! linkage table, realigned stacks, signal trampolines. Only here all registers are restored.
 
 use gimli::{
-    BaseAddresses, CfaRule, EhFrame, EhFrameHdr, Encoding, EndianSlice, EvaluationResult, Location,
-    NativeEndian, Register, RegisterRule, UnwindContext, UnwindExpression, UnwindSection,
-    UnwindTableRow, Value, X86_64,
+    AArch64, BaseAddresses, CfaRule, EhFrame, EhFrameHdr, Encoding, EndianSlice, EvaluationResult,
+    FrameDescriptionEntry, Location, NativeEndian, ParsedEhFrameHdr, Register, RegisterRule,
+    UnwindContext, UnwindExpression, UnwindSection, UnwindTableRow, Value, Vendor,
 };
 
+use super::processor::{
+    PRESERVED, RETURN_ADDRESS, RETURNS_BY_REGISTER, VENDOR, interrupted_registers,
+};
+use super::{FP, PC, SP};
 use crate::sampler::sys::modules::Module;
+use crate::sys::processor::{REGISTERS, code_address};
 
 /// Most steps of one expression of the tables; real ones take about ten.
 const EXPRESSION_STEPS_MAX: u32 = 100;
 
 /// Registers by their DWARF numbers, if known.
-pub(super) type RegisterValues = [Option<u64>; 17];
-pub(super) const RBP: usize = X86_64::RBP.0 as usize;
-pub(super) const RSP: usize = X86_64::RSP.0 as usize;
-pub(super) const RIP: usize = X86_64::RA.0 as usize;
+pub(super) type RegisterValues = [Option<u64>; REGISTERS];
 
 type Bytes<'m> = EndianSlice<'m, NativeEndian>;
 type Row = UnwindTableRow<usize>;
@@ -48,12 +50,12 @@ pub(super) fn needs_standard_registers(
         matches!(found.row.register(register), None | Some(Offset(_) | SameValue | Undefined))
     };
     let cfa = match found.row.cfa() {
-        CfaRule::RegisterAndOffset { register, .. } => {
-            [X86_64::RSP, X86_64::RBP].contains(register)
-        }
+        CfaRule::RegisterAndOffset { register, .. } => [SP, FP].contains(&register.0.into()),
         CfaRule::Expression(_) => false,
     };
-    Some(cfa && by_offset(X86_64::RA) && by_offset(X86_64::RBP) && !found.trampoline)
+    let frame_pointer = Register(FP as u16);
+    let is_standard = cfa && by_offset(RETURN_ADDRESS) && by_offset(frame_pointer);
+    Some(is_standard && !found.trampoline && !found.is_signed())
 }
 
 /// Steps from the frame of the code at `address` to its caller's frame, whose registers `values`
@@ -65,11 +67,17 @@ pub(super) fn step(
     values: &mut RegisterValues,
     read: &mut impl FnMut(u64) -> Result<u64, ()>,
 ) -> Step {
+    if let Some(interrupted) = interrupted_registers(address, values, read) {
+        *values = interrupted;
+        return Step::Interrupted;
+    }
     let Some(found) = find(modules, context, address) else {
         return Step::Lost;
     };
-    if matches!(found.row.register(X86_64::RA), None | Some(RegisterRule::Undefined)) {
-        return Step::Root;
+    match found.row.register(RETURN_ADDRESS) {
+        Some(RegisterRule::Undefined) => return Step::Root,
+        None if !RETURNS_BY_REGISTER => return Step::Root,
+        _ => {}
     }
     let mut frame = Frame { found: &found, values, read };
     let cfa = match found.row.cfa() {
@@ -81,16 +89,34 @@ pub(super) fn step(
     let Some(cfa) = cfa else {
         return Step::Lost;
     };
-    let mut above: RegisterValues = [None; 17];
+    let mut above: RegisterValues = [None; REGISTERS];
     for (register, place) in (0u16..).map(Register).zip(&mut above) {
         *place = frame.restored(register, cfa);
     }
-    above[RSP] = above[RSP].or(Some(cfa));
-    if above[RIP].is_none() || above[RSP] < values[RSP] {
+    above[SP] = above[SP].or(Some(cfa));
+    above[PC] = above[usize::from(RETURN_ADDRESS.0)].map(code_address);
+    if above[PC].is_none() || above[SP] < values[SP] {
         return Step::Lost;
     }
     *values = above;
     if found.trampoline { Step::Interrupted } else { Step::Caller }
+}
+
+/// Where the function at `start` stores its return address, relative to its caller's stack pointer.
+pub(super) fn return_address_offset(
+    modules: &[Module],
+    context: &mut UnwindContext<usize>,
+    start: u64,
+) -> Option<i64> {
+    let section = Section::of(modules, start)?;
+    let entry = section.entry(start)?;
+    let mut rows = entry.rows(&section.frames, &section.bases, context).ok()?;
+    while let Some(row) = rows.next_row().ok()? {
+        if let Some(RegisterRule::Offset(offset)) = row.register(RETURN_ADDRESS) {
+            return Some(offset);
+        }
+    }
+    None
 }
 
 /// The row of the tables for one address.
@@ -106,22 +132,52 @@ fn find<'m, 'c>(
     context: &'c mut UnwindContext<usize>,
     address: u64,
 ) -> Option<AddressRow<'m, 'c>> {
-    let module = modules.iter().find(|module| module.range.contains(&address))?;
-    let tables = module.tables.as_ref()?;
-    let bases =
-        BaseAddresses::default().set_eh_frame_hdr(tables.index_at).set_eh_frame(tables.frames_at);
-    let mut frames = EhFrame::new(&tables.frames, NativeEndian);
-    frames.set_address_size(8);
-    let index = EhFrameHdr::new(&tables.index, NativeEndian).parse(&bases, 8).ok()?;
-    let entry =
-        index.table()?.fde_for_address(&frames, &bases, address, EhFrame::cie_from_offset).ok()?;
-    let row = entry.unwind_info_for_address(&frames, &bases, context, address).ok()?;
+    let section = Section::of(modules, address)?;
+    let entry = section.entry(address)?;
+    let row =
+        entry.unwind_info_for_address(&section.frames, &section.bases, context, address).ok()?;
     Some(AddressRow {
-        frames,
+        frames: section.frames,
         encoding: entry.cie().encoding(),
         row,
         trampoline: entry.is_signal_trampoline(),
     })
+}
+
+/// The tables of one module.
+struct Section<'m> {
+    frames: EhFrame<Bytes<'m>>,
+    index: ParsedEhFrameHdr<Bytes<'m>>,
+    bases: BaseAddresses,
+}
+
+impl<'m> Section<'m> {
+    /// The tables of the module that contains `address`.
+    fn of(modules: &'m [Module], address: u64) -> Option<Section<'m>> {
+        let module = modules.iter().find(|module| module.range.contains(&address))?;
+        let tables = module.tables.as_ref()?;
+        let bases = BaseAddresses::default()
+            .set_eh_frame_hdr(tables.index_at)
+            .set_eh_frame(tables.frames_at);
+        let mut frames = EhFrame::new(&tables.frames, NativeEndian);
+        frames.set_address_size(8);
+        frames.set_vendor(VENDOR);
+        let index = EhFrameHdr::new(&tables.index, NativeEndian).parse(&bases, 8).ok()?;
+        Some(Section { frames, index, bases })
+    }
+
+    /// The entry of the function that contains `address`.
+    fn entry(&self, address: u64) -> Option<FrameDescriptionEntry<Bytes<'m>>> {
+        let Section { frames, index, bases } = self;
+        index.table()?.fde_for_address(frames, bases, address, EhFrame::cie_from_offset).ok()
+    }
+}
+
+impl AddressRow<'_, '_> {
+    /// Whether the return address carries a signature, which only this module removes.
+    fn is_signed(&self) -> bool {
+        VENDOR == Vendor::AArch64 && self.row.register(AArch64::RA_SIGN_STATE).is_some()
+    }
 }
 
 /// A frame whose caller is being found.
@@ -145,16 +201,16 @@ impl<R: FnMut(u64) -> Result<u64, ()>> Frame<'_, '_, '_, R> {
         let Some(rule) = self.found.row.register(register) else {
             // No rule: by the ABI a function preserves these registers for its caller, and no
             // others.
-            let preserved =
-                [X86_64::RBX, X86_64::RBP, X86_64::R12, X86_64::R13, X86_64::R14, X86_64::R15];
-            return preserved.contains(&register).then(|| self.value(register)).flatten();
+            let is_kept =
+                PRESERVED.contains(&register) || RETURNS_BY_REGISTER && register == RETURN_ADDRESS;
+            return is_kept.then(|| self.value(register)).flatten();
         };
         match rule {
             RegisterRule::SameValue => self.value(register),
             RegisterRule::Offset(offset) => {
                 let address = cfa.wrapping_add_signed(offset);
                 // Below the stack pointer: an epilogue has popped it already.
-                let popped = Some(address) < self.value(X86_64::RSP);
+                let popped = Some(address) < self.values[SP];
                 if popped { self.value(register) } else { self.word(address) }
             }
             RegisterRule::ValOffset(offset) => Some(cfa.wrapping_add_signed(offset)),

@@ -43,6 +43,6 @@ fn preceding(tables: &Tables, address: u64) -> Option<Function> {
     let stated = begin.wrapping_add_signed(read_i32(&tables.frames, offset + 8)?.into());
     let length = u64::from(read_i32(&tables.frames, offset + 12)?.cast_unsigned());
     // With another encoding the start is still right, but the end is not known.
-    let end = if stated == start { start + length } else { u64::MAX };
+    let end = if stated == start { start.saturating_add(length) } else { u64::MAX };
     Some(Function { start, end })
 }

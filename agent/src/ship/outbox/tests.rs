@@ -63,7 +63,7 @@ fn outbox(change: impl FnOnce(&mut Limits)) -> Outbox {
 fn drain(outbox: &mut Outbox) -> Vec<Arc<Batch>> {
     let mut batches = Vec::new();
     while let Some((seq, batch)) = outbox.next() {
-        outbox.ack(seq);
+        outbox.ack(seq).unwrap();
         batches.push(batch);
     }
     batches
@@ -201,10 +201,10 @@ fn repeated_memory_losses_do_not_fill_the_outbox() {
     outbox.push(cycle(1, &[(1, 2)], vec![]));
     let (first, _) = outbox.next().unwrap();
     outbox.next().unwrap();
-    outbox.ack(first);
+    outbox.ack(first).unwrap();
     outbox.welcome(0, 0).unwrap();
     let (second, _) = outbox.next().unwrap();
-    outbox.ack(second);
+    outbox.ack(second).unwrap();
     outbox.welcome(0, 0).unwrap();
     assert_eq!(outbox.waiting.iter().map(ids).collect::<Vec<_>>(), [[1]]);
 }
@@ -214,10 +214,10 @@ fn a_rejected_flush_is_not_lost_if_a_restored_state_has_it() {
     let mut outbox = outbox(|_| {});
     outbox.push(cycle(0, &[(1, 5)], vec![]));
     let (seq, _) = outbox.next().unwrap();
-    outbox.refuse(seq);
-    assert_eq!(outbox.current_account().lost_refused_ns, 5 * QUANTUM_NS);
+    outbox.refuse(seq).unwrap();
+    assert_eq!(outbox.current_account().lost_rejected_ns, 5 * QUANTUM_NS);
     outbox.welcome(seq, 5 * QUANTUM_NS).unwrap();
-    assert_eq!(outbox.current_account().lost_refused_ns, 0);
+    assert_eq!(outbox.current_account().lost_rejected_ns, 0);
     assert_eq!(outbox.current_account().acked_ns, 5 * QUANTUM_NS);
 }
 
@@ -229,6 +229,37 @@ fn a_weight_between_quanta_stays_whole() {
         outbox.push(Batch::of_samples(Span { quantum_ns, ..span(0) }, delta, Delta::default()));
         assert_eq!(drain(&mut outbox)[0].span.unwrap().quantum_ns, 1);
     }
+}
+
+/// A gap among the unacknowledged flushes would be one for every later collector.
+#[test]
+fn only_the_answer_that_is_due_changes_anything() {
+    let mut outbox = outbox(|_| {});
+    for second in 0..4 {
+        outbox.push(cycle(second, &[(1, 5)], vec![]));
+    }
+    let sent: Vec<u64> = (0..3).map(|_| outbox.next().unwrap().0).collect();
+    assert_eq!(sent, [1, 2, 3]);
+    let error = |seq| format!("the collector answers flush {seq}, but the next answer is due to");
+    for seq in [2, 3, 4, u64::MAX] {
+        let acked = outbox.ack(seq).unwrap_err().to_string();
+        assert_eq!(acked, error(seq) + " flush 1");
+        assert_eq!(outbox.refuse(seq).unwrap_err().to_string(), acked);
+    }
+    outbox.ack(1).unwrap();
+    for _ in 0..3 {
+        // Repeated, or of no flush.
+        outbox.ack(1).unwrap();
+        outbox.refuse(1).unwrap();
+        outbox.ack(0).unwrap();
+    }
+    let account = outbox.current_account();
+    assert_eq!((account.acked_ns, account.lost_rejected_ns), (5 * QUANTUM_NS, 0));
+    // On the next stream nothing is due before it is sent again.
+    outbox.welcome(1, 5 * QUANTUM_NS).unwrap();
+    assert_eq!(outbox.ack(2).unwrap_err().to_string(), error(2) + " flush 2");
+    let resent: Vec<u64> = (0..3).map(|_| outbox.next().unwrap().0).collect();
+    assert_eq!(resent, [2, 3, 4]);
 }
 
 #[test]
@@ -359,9 +390,9 @@ impl World {
             Step::Apply => self.apply(),
             Step::Refuse => self.refuse(),
             Step::Answer => match self.answers.pop_front() {
-                Some(Answer::Ack(seq)) => self.outbox.ack(seq),
+                Some(Answer::Ack(seq)) => self.outbox.ack(seq).unwrap(),
                 Some(Answer::Refusal(seq, weight_ns)) => {
-                    self.outbox.refuse(seq);
+                    self.outbox.refuse(seq).unwrap();
                     self.refused_known_ns += weight_ns;
                 }
                 None => {}
@@ -420,7 +451,7 @@ impl World {
         }
         self.memory.mark = seq;
         self.memory.add(&batch);
-        let lost = account.lost_refused_ns + account.lost_by_collector_ns + account.lost_queue_ns;
+        let lost = account.lost_rejected_ns + account.lost_by_collector_ns + account.lost_queue_ns;
         // What this collector refused on this stream before the agent could know.
         let unknown_ns = self.refused_ns - refused_known_ns;
         assert_eq!(account.accepted_ns, self.memory.stored_ns + lost + unknown_ns, "flush {seq}");
@@ -457,7 +488,7 @@ impl World {
         let parts = [
             current_account.acked_ns,
             current_account.unacked_ns,
-            current_account.lost_refused_ns,
+            current_account.lost_rejected_ns,
             current_account.lost_by_collector_ns,
             current_account.lost_queue_ns,
         ];

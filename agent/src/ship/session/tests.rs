@@ -67,7 +67,8 @@ impl Collector {
         assert!(message.encoded_len() <= MESSAGE_BYTES_MAX);
         match message.kind.unwrap() {
             agent_message::Kind::Dictionary(dictionary) => {
-                let (symbols, trie) = (&mut self.symbols, &mut self.trie);
+                let symbols = &mut self.symbols;
+                let trie = &mut self.trie;
                 self.translation.apply(&dictionary, symbols, trie).unwrap();
                 self.dictionaries.push(dictionary);
             }
@@ -100,7 +101,8 @@ fn answer(kind: collector_message::Kind) -> v1::CollectorMessage {
 
 fn refusal(seq: u64, marks: [u32; 3]) -> v1::CollectorMessage {
     let [strings, frames, nodes] = marks;
-    let (reason, receipt) = ("no\nroom".to_owned(), None);
+    let reason = "no\nroom".to_owned();
+    let receipt = None;
     answer(collector_message::Kind::Refusal(v1::Refusal {
         seq,
         reason,
@@ -207,7 +209,8 @@ fn task_record(name: &str) -> TaskRecord {
 
 #[test]
 fn dictionary_entries_are_sent_once_and_before_their_use() {
-    let (mut agent, mut collector) = (Agent::new(), Collector::new());
+    let mut agent = Agent::new();
+    let mut collector = Collector::new();
     agent.sample("load", &["read", "parse"]);
     agent.talk(&mut collector);
     // The second stream goes on where the first ended; the name of a task may be new by itself.
@@ -367,7 +370,7 @@ fn a_rejected_flush_is_counted_and_the_dictionary_continues() {
     }
     assert_eq!(collector.dictionaries[0].strings, ["load", "read", "main.rs"]);
     let account = collector.flushes[0].account.unwrap();
-    assert_eq!((account.accepted_ns, account.lost_refused_ns, account.lost_tasks), (20, 10, 1));
+    assert_eq!((account.accepted_ns, account.lost_rejected_ns, account.lost_tasks), (20, 10, 1));
 }
 
 #[test]
@@ -385,6 +388,32 @@ fn too_many_rejected_dictionaries_end_the_stream() {
     assert_eq!(error.to_string(), text);
     // Nothing was sent that needed it, so nothing is lost.
     assert_eq!(agent.outbox.get_mut().unwrap().current_account().unacked_ns, 10);
+}
+
+/// Otherwise each flush could cost the whole dictionary.
+#[test]
+fn rejected_flushes_that_forget_the_dictionary_end_the_stream() {
+    let mut agent = Agent::new();
+    for _ in 0..DICTIONARY_REFUSALS_MAX {
+        agent.sample("load", &["read"]);
+    }
+    let mut session = agent.open(Collector::new().welcome()).unwrap();
+    let mut dictionaries = 0;
+    let mut flushes = 0;
+    let error = loop {
+        match session.next_message(at(0)).unwrap().kind {
+            Some(agent_message::Kind::Dictionary(_)) => dictionaries += 1,
+            Some(agent_message::Kind::Flush(_)) => {
+                flushes += 1;
+                if let Err(error) = session.receive(refusal(flushes, [1, 0, 1]), at(0)) {
+                    break error;
+                }
+            }
+            other => panic!("unexpected {other:?}"),
+        }
+    };
+    assert!(matches!(error, SessionError::DictionaryRefused { .. }), "{error}");
+    assert_eq!((dictionaries, flushes), (3, u64::from(DICTIONARY_REFUSALS_MAX)));
 }
 
 #[test]
@@ -405,7 +434,8 @@ fn marks_are_clamped_to_existing_entries() {
 /// to a collector that knows nothing yet.
 #[test]
 fn telemetry_is_sent_after_the_names_that_it_needs() {
-    let (mut agent, mut collector) = (Agent::new(), Collector::new());
+    let mut agent = Agent::new();
+    let mut collector = Collector::new();
     let transfer = TransferEvent {
         id: TransferId(4),
         direction: Direction::Outgoing,
@@ -444,7 +474,11 @@ fn receipts_set_the_clock_of_later_flushes() {
     let receipt = |received_at_ns| {
         Some(v1::Receipt { agent_sent_at_ns: -100, received_at_ns, sent_at_ns: received_at_ns })
     };
-    let (acked_seq, stored_ns, strings, frames, nodes) = (0, 0, 0, 0, 0);
+    let acked_seq = 0;
+    let stored_ns = 0;
+    let strings = 0;
+    let frames = 0;
+    let nodes = 0;
     let welcome =
         v1::Welcome { acked_seq, stored_ns, strings, frames, nodes, receipt: receipt(960) };
     let mut session = agent.open(answer(collector_message::Kind::Welcome(welcome))).unwrap();
@@ -455,10 +489,10 @@ fn receipts_set_the_clock_of_later_flushes() {
     };
     let expected = v1::Clock { offset_ns: 1_010, error_ns: 51 };
     assert_eq!(next_clock(&mut session), expected);
-    // A quicker exchange is better.
+    // A quicker exchange is better. The correction by 10 ns is still due.
     let ack = v1::Ack { seq: 1, receipt: receipt(910) };
     session.receive(answer(collector_message::Kind::Ack(ack)), at(-80)).unwrap();
-    assert_eq!(next_clock(&mut session), v1::Clock { offset_ns: 1_000, error_ns: 11 });
+    assert_eq!(next_clock(&mut session), v1::Clock { offset_ns: 1_000, error_ns: 21 });
 }
 
 #[test]
@@ -482,7 +516,8 @@ fn messages_out_of_order_end_the_stream() {
 
 #[test]
 fn a_thread_dump_is_sent_before_flushes_and_after_its_names() {
-    let (mut agent, mut collector) = (Agent::new(), Collector::new());
+    let mut agent = Agent::new();
+    let mut collector = Collector::new();
     agent.sample("load", &["read"]);
     let thread = ThreadSnapshot {
         thread_id: 3,

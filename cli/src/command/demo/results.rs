@@ -5,9 +5,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, bail};
 use api::{TaskSummaryAnswer, TasksAnswer};
+use flamegraph::{TableOptions, TableOrder};
 
 use crate::client::{Client, Query};
 use crate::command::profile::Body;
+use crate::command::report;
+use crate::grid::line_columns;
 use crate::output::{print, say, write_file};
 use crate::view::View as _;
 use crate::view::profile::Sampling;
@@ -15,8 +18,8 @@ use crate::view::tasks::missing_from_file;
 
 /// Functions in the summary.
 const FUNCTIONS: usize = 12;
-/// Only time on a CPU or ready for one: idle threads would fill most of the picture.
-const STATES: [&str; 2] = ["cpu", "runnable"];
+/// The default view of the page and of `emberline profile`.
+const VIEW: [(&str, &str); 3] = [("state", "cpu"), ("outside", "hidden"), ("stacks", "simple")];
 /// Most tasks in the file of the ledger: the limit of one response.
 const LEDGER_ROWS_MAX: &str = "100000";
 
@@ -24,16 +27,15 @@ const LEDGER_ROWS_MAX: &str = "100000";
 ///
 /// # Errors
 /// If the collector or the disk fails, or if there is nothing to show.
-pub(super) fn write(out: &Path, url: &str, started: SystemTime) -> anyhow::Result<()> {
+pub(super) fn write(out: &Path, client: &Client, started: SystemTime) -> anyhow::Result<()> {
     std::fs::create_dir_all(out)
         .with_context(|| format!("could not create the folder {}", out.display()))?;
-    let client = Client::new(url)?;
     let since = started.duration_since(UNIX_EPOCH)?;
     let whole = || {
         let from = format!("{}.{:09}", since.as_secs(), since.subsec_nanos());
         Query::default().with("from", from).with("to", "now")
     };
-    let busy = || whole().with_each("state", STATES);
+    let busy = || VIEW.iter().fold(whole(), |query, (name, value)| query.with(name, *value));
 
     let mut written = Vec::new();
     for (name, format) in [("profile.svg", "svg"), ("profile.collapsed", "collapsed")] {
@@ -42,19 +44,24 @@ pub(super) fn write(out: &Path, url: &str, started: SystemTime) -> anyhow::Resul
     }
     let ledger = client.get("tasks", &whole().with("limit", LEDGER_ROWS_MAX))?;
     written.push(file(out, "ledger.json", &ledger.body)?);
+    let names = ["report.html", "report.json"].map(|name| out.join(name));
+    report::write_whole(client, whole(), [&names[0], &names[1]])?;
+    written.extend(names.map(|name| name.display().to_string()));
 
     let profile = client.get("profile", &busy().with("format", "json"))?;
     let sampling = Sampling::from_headers(&profile);
     let body: Body = client.parse(&profile.body)?;
     let summary: TaskSummaryAnswer = client.get_json("tasks", &whole().with("summary", "true"))?;
-    let functions = flamegraph::table(&body.profile.0, FUNCTIONS);
-    say(&format!("\n{}", sampling.line()));
+    let options =
+        TableOptions { rows: FUNCTIONS, order: TableOrder::SelfTime, columns: line_columns() };
+    let functions = flamegraph::table(&body.profile.0, options);
+    say(&format!("\n{}", sampling.lines().join("\n")));
     print(format!("{}\n{functions}", summary.text()).as_bytes())?;
     say(&format!("\nwrote {}", written.join(", ")));
     let tasks: TasksAnswer = client.parse(&ledger.body)?;
     missing_from_file(&tasks).iter().for_each(|note| say(note));
     if sampling.empty {
-        bail!("the profile is empty: {}", sampling.line());
+        bail!("the profile is empty: {}", sampling.lines().join(" "));
     }
     Ok(())
 }

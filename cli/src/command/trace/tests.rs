@@ -4,7 +4,7 @@ use super::*;
 use crate::trace::end_ns;
 
 fn task(id: u64, start_ns: i64, duration_ns: u64) -> Task {
-    crate::trace::tests::task(id, 1, (start_ns, duration_ns))
+    crate::trace::tests::task(id, 1, start_ns, duration_ns)
 }
 
 /// The response of a collector with these tasks and that limit to a piece of 100 to 200 ns.
@@ -20,7 +20,15 @@ fn answer(tasks: &[Task], limit: usize, piece: Option<Range<i64>>) -> TasksAnswe
         api::TimeRange { from: start.to_string(), to: end.to_string(), from_ns: start, to_ns: end };
     let corrupt_files = vec![format!("file-{}", start / 50)];
     let truncated = total > tasks.len() as u64;
-    TasksAnswer { range, total, truncated, aggregated: 7, corrupt_files, tasks }
+    TasksAnswer {
+        range,
+        total,
+        truncated,
+        aggregated: 7,
+        corrupt_files,
+        sort: "start".into(),
+        tasks,
+    }
 }
 
 proptest! {

@@ -51,6 +51,8 @@ pub(super) struct Facts {
     /// Those of Rust's own library: they come with the compiler, however the program was built.
     pub(super) library_units: usize,
     pub(super) inlined: bool,
+    /// Whether inlined functions are recorded with the modules that they are in.
+    pub(super) modules: bool,
     pub(super) unwind_table: bool,
     pub(super) unwind_index: bool,
     pub(super) build_id: Option<String>,
@@ -92,6 +94,7 @@ impl Facts {
             units: None,
             library_units: 0,
             inlined: false,
+            modules: false,
             unwind_table: has(".eh_frame"),
             unwind_index: has(".eh_frame_hdr"),
             build_id,
@@ -136,11 +139,32 @@ impl Facts {
                 continue;
             }
             *self.units.get_or_insert(0) += 1;
-            if !self.inlined && looked_at < UNITS_LOOKED_AT_MAX {
+            if !self.modules && looked_at < UNITS_LOOKED_AT_MAX {
                 looked_at += 1;
-                self.inlined = has_inlined(&unit)?;
+                self.look_for_inlined(&unit)?;
             }
         }
+        Ok(())
+    }
+
+    /// Reads a unit up to its first inlined function. Modules enclose the functions in them, so they
+    /// come first. Crates may differ: one that records modules shows that others can.
+    fn look_for_inlined(
+        &mut self,
+        unit: &gimli::Unit<EndianSlice<'_, LittleEndian>>,
+    ) -> gimli::Result<()> {
+        let mut entries = unit.entries_raw(None)?;
+        let mut inlined = false;
+        while !entries.is_empty() && !inlined {
+            let Some(abbreviation) = entries.read_abbreviation()? else { continue };
+            match abbreviation.tag() {
+                gimli::DW_TAG_inlined_subroutine => inlined = true,
+                gimli::DW_TAG_namespace => self.modules = true,
+                _ => {}
+            }
+            entries.skip_attributes(abbreviation.attributes())?;
+        }
+        self.inlined |= inlined;
         Ok(())
     }
 
@@ -202,19 +226,6 @@ fn linking(elf: &Elf<'_>) -> Linking {
 fn is_rust(elf: &Elf<'_>) -> bool {
     let comment = elf.section_by_name(".comment").and_then(|section| section.data().ok());
     comment.is_some_and(|text| text.windows(5).any(|word| word == b"rustc"))
-}
-
-fn has_inlined(unit: &gimli::Unit<EndianSlice<'_, LittleEndian>>) -> gimli::Result<bool> {
-    let mut entries = unit.entries_raw(None)?;
-    while !entries.is_empty() {
-        if let Some(abbreviation) = entries.read_abbreviation()? {
-            if abbreviation.tag() == gimli::DW_TAG_inlined_subroutine {
-                return Ok(true);
-            }
-            entries.skip_attributes(abbreviation.attributes())?;
-        }
-    }
-    Ok(false)
 }
 
 fn hex(bytes: &[u8]) -> String {

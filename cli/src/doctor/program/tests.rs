@@ -15,6 +15,7 @@ fn complete() -> Facts {
         units: Some(120),
         library_units: 20,
         inlined: true,
+        modules: true,
         unwind_table: true,
         unwind_index: true,
         build_id: Some("ab12".to_owned()),
@@ -117,6 +118,26 @@ fn lines_of_the_standard_library_alone_are_a_warning() {
             ok    build id           ab12
         "#]],
     );
+}
+
+#[test]
+fn line_tables_only_are_a_warning_in_a_rust_program() {
+    let facts = Facts { modules: false, ..complete() };
+    check(
+        &facts,
+        expect![[r#"
+        worker
+        ok    program            x86-64, dynamically linked
+        ok    functions          4711 names
+        ok    source lines       line tables of 120 compilation units
+        warn  inlined functions  recorded without their modules (line tables only): names are guessed from files
+                                 → Cargo.toml: [profile.release] debug = 1, strip = false; it costs disk, not speed
+        ok    unwind tables      .eh_frame with its index
+        ok    build id           ab12
+    "#]],
+    );
+    let inlined = super::inlined(&Facts { is_rust: false, ..facts });
+    assert_eq!(inlined.found, "recorded", "C has no modules");
 }
 
 #[test]

@@ -54,7 +54,8 @@ fn rows_of_unknown_stacks_are_an_error() {
     let mut empty = Tree::new(10, 1_000);
     empty.task_node("other");
     *write(&collector.state.tree) = empty;
-    let (range, filter) = (range(0, 11), Filter::default());
+    let range = range(0, 11);
+    let filter = Filter::default();
     let query = whole(range, filter, By::Line, Format::Json);
     let error = collector.state.profile(&query, &Cancel::default()).unwrap_err();
     assert!(
@@ -68,12 +69,14 @@ fn a_question_ends_when_its_reader_disconnects() {
     let collector = sealed_over(&store::Objects::memory());
     let cancel = Cancel::default();
     cancel.set();
-    let (range, filter) = (range(0, 20), Filter::default());
+    let range = range(0, 20);
+    let filter = Filter::default();
     let query = TimelineQuery {
         range,
         filter: filter.clone(),
         phases: PhaseFilter::All,
         step_ns: 1_000_000_000,
+        format: None,
     };
     assert!(matches!(collector.state.timeline(&query, &cancel), Err(QueryError::Cancelled)));
     let query = whole(range, filter, By::Line, Format::Json);

@@ -43,7 +43,7 @@ fn a_true_end_a_day_and_a_restart_later_does_not_count_again() {
     let tasks = vec![worker.task(1, "load", (10, None)), worker.task(2, "load", (10, Some(11)))];
     let flush = worker.flush(12, tasks);
     assert_eq!(send(&collector, &attachment, &mut worker, &flush), "ack 1");
-    collector.ingest.detach(&attachment, DisconnectReason::CutOff, at(60));
+    collector.ingest.detach(&attachment, DisconnectReason::Crashed, at(60));
     collector.ingest.sweep(at(100));
     now_s.store(DAY_S + 200, Ordering::Relaxed);
     collector.sealer.seal().unwrap();
@@ -56,7 +56,7 @@ fn a_true_end_a_day_and_a_restart_later_does_not_count_again() {
     worker.resume(welcome.strings, welcome.frames, welcome.nodes);
     let tasks = vec![worker.task(1, "load", (10, Some(DAY_S + 250)))];
     let flush = worker.flush(DAY_S + 260, tasks);
-    assert_eq!(send_at(DAY_S + 300, (&collector, &attachment), &mut worker, &flush), "ack 2");
+    assert_eq!(send_at(DAY_S + 300, &collector, &attachment, &mut worker, &flush), "ack 2");
     assert_eq!(ended(&collector), lost);
     collector.sealer.seal().unwrap();
     assert_eq!(ended(&collector), lost);

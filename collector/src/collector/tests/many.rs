@@ -1,7 +1,8 @@
 //! A fleet with more names and stacks than anybody looks at: past a limit detail is lost, totals are not.
 
 use super::*;
-use crate::limits::Limits;
+use crate::ingest::{PendingDictionary, SliceOutcome};
+use crate::limits::{DICTIONARY_SLICE_ENTRIES, Limits};
 use crate::query::SummaryRow;
 
 const WORKERS: usize = 100;
@@ -37,6 +38,59 @@ fn feed(collector: &Collector, workers: usize, names: usize, ended: usize) -> u6
     total_ns
 }
 
+/// A dictionary takes the tree and the session for one slice at a time, so neither the flushes of
+/// others nor questions wait for all of it.
+#[test]
+fn others_are_served_between_the_slices_of_a_large_dictionary() {
+    let collector = collector_with(Limits::default());
+    let mut large = TestWorker::with_room("large", 1, 1 << 20);
+    let attachment = attach(&collector, &large, 0).attachment;
+    let mut honest = TestWorker::new("honest", 1);
+    let served = attach(&collector, &honest, 0).attachment;
+    (0..9_000).for_each(|n| large.count(&format!("load;function-{n}"), State::Cpu, 1));
+    let flush = large.flush(10, vec![]);
+    let dictionary = large.dictionary().unwrap();
+    let entries = dictionary.strings.len() + dictionary.frames.len() + dictionary.node_frames.len();
+    let mut pending = PendingDictionary::new(&dictionary);
+    let mut slices = 1;
+    while collector.ingest.apply_slice(&attachment, &mut pending, at(50)).unwrap()
+        == SliceOutcome::More
+    {
+        honest.count(&format!("load;between-{slices}"), State::Cpu, 7);
+        let flush = honest.flush(10, vec![]);
+        let answer = send(&collector, &served, &mut honest, &flush);
+        assert_eq!(answer, format!("ack {slices}"));
+        assert_eq!(total_ns(&collector), 7 * slices);
+        assert_eq!(collector.fleet(&Default::default()).epochs.len(), 2);
+        slices += 1;
+    }
+    assert_eq!(slices, entries.div_ceil(DICTIONARY_SLICE_ENTRIES) as u64);
+    assert!(slices > 5, "{slices} slices");
+    assert_eq!(send(&collector, &attachment, &mut large, &flush), "ack 1");
+    assert_eq!(total_ns(&collector), 7 * (slices - 1) + 9_000);
+}
+
+/// Another stream may apply more of the same tables between two slices.
+#[test]
+fn slices_of_a_stream_that_was_taken_over_change_nothing() {
+    let collector = collector_with(Limits::default());
+    let mut worker = TestWorker::with_room("w", 1, 1 << 20);
+    let first = attach(&collector, &worker, 0).attachment;
+    (0..9_000).for_each(|n| worker.count(&format!("load;function-{n}"), State::Cpu, 1));
+    let flush = worker.flush(10, vec![]);
+    let dictionary = worker.dictionary().unwrap();
+    let mut pending = PendingDictionary::new(&dictionary);
+    let applied = collector.ingest.apply_slice(&first, &mut pending, at(50));
+    assert_eq!(applied, Ok(SliceOutcome::More));
+    let OpenStream { attachment, welcome, .. } = attach(&collector, &worker, 1);
+    assert_eq!(welcome.strings, DICTIONARY_SLICE_ENTRIES as u32 + 1);
+    let stale = collector.ingest.apply_slice(&first, &mut pending, at(50));
+    assert_eq!(stale, Err(StaleStream));
+    worker.resume(welcome.strings, welcome.frames, welcome.nodes);
+    assert_eq!(send(&collector, &attachment, &mut worker, &flush), "ack 1");
+    assert_eq!(total_ns(&collector), 9_000);
+}
+
 fn summary(collector: &Collector, pairs: &[(&str, &str)]) -> Vec<SummaryRow> {
     let pairs = pairs.iter().chain(&[("summary", "true")]);
     let pairs: Vec<_> = pairs.map(|(name, value)| (name.to_string(), value.to_string())).collect();
@@ -52,8 +106,9 @@ fn ended(rows: &[SummaryRow]) -> u64 {
 fn check(collector: &Collector, total: u64) {
     assert_eq!(total_ns(collector), total);
     let filter = Filter::default();
-    let (phases, step_ns) = (PhaseFilter::All, 5 * SECOND_NS as u64);
-    let query = TimelineQuery { range: range(0, 20), filter, phases, step_ns };
+    let phases = PhaseFilter::All;
+    let step_ns = 5 * SECOND_NS as u64;
+    let query = TimelineQuery { range: range(0, 20), filter, phases, step_ns, format: None };
     let timeline = collector.state.timeline(&query, &Cancel::default()).unwrap();
     let weights = timeline.series.iter().flat_map(|series| &series.weights);
     assert_eq!(weights.map(Weight::total_ns).sum::<u64>(), total);
@@ -141,8 +196,9 @@ fn labels_are_bounded_for_each_worker_and_for_all() {
     let greet = |id: &str, epoch, bytes| {
         let worker = TestWorker::new(id, epoch);
         let hello = v1::Hello { labels: labels(bytes), ..worker.hello() };
-        let attached = at_once(collector.ingest.attach(hello, at(0))).unwrap();
-        let epochs = collector.fleet(&[]).epochs;
+        let attached =
+            at_once(collector.ingest.attach(&crate::testing::account(), hello, at(0))).unwrap();
+        let epochs = collector.fleet(&Default::default()).epochs;
         let own =
             epochs.iter().find(|view| *view.worker.0 == *id && view.epoch.0 == epoch).unwrap();
         (
@@ -161,10 +217,12 @@ fn labels_are_bounded_for_each_worker_and_for_all() {
     // A worker that reports less makes room, and so does one that is evicted.
     assert_eq!(greet("a", 1, 10).0, ["key 10"]);
     assert_eq!(greet("c", 1, 900).0, ["key 900"]);
-    collector.ingest.detach(&second, DisconnectReason::Goodbye, at(1));
+    collector.ingest.detach(&second, DisconnectReason::Clean, at(1));
     assert_eq!(greet("d", 1, 1_500).0, ["key 1500"]);
     let many = (0..65).map(|index| (index.to_string(), String::new())).collect();
     let hello = v1::Hello { labels: many, ..TestWorker::new("a", 1).hello() };
-    let refused = at_once(collector.ingest.attach(hello, at(0))).unwrap_err().to_string();
+    let refused = at_once(collector.ingest.attach(&crate::testing::account(), hello, at(0)))
+        .unwrap_err()
+        .to_string();
     assert_eq!(refused, "the worker has 65 labels; at most 64 are allowed");
 }

@@ -83,7 +83,8 @@ proptest! {
         for (index, (number, start_s, counts)) in seconds.iter().enumerate() {
             let (worker, attachment) = &mut workers[*number];
             for (stack, state, weight_ns) in counts {
-                let (stack, state) = (STACKS[*stack], State::ALL[*state]);
+                let stack = STACKS[*stack];
+                let state = State::ALL[*state];
                 worker.count(stack, state, *weight_ns);
                 let phase = phase_of(stack);
                 if !states.contains(state) || (!asked.is_empty() && phase != Some(asked)) {
@@ -117,15 +118,18 @@ proptest! {
             _ => Some(GroupBy::Phase),
         };
         let filter = Filter { states, ..Filter::default() };
-        let (by, format) = (By::Function, Format::Json);
+        let by = By::Function;
+        let format = Format::Json;
         let query = ProfileQuery {
             range: TimeRange::ALL, filter: filter.clone(), phases: phases.clone(), phases_shown, group, by, format,
+            view: View::default(),
+        threads: ThreadFilter::default(),
         };
         let answer = collector.state.profile(&query, &Cancel::default()).unwrap();
         let found = paths(&answer.profile);
         prop_assert_eq!(&found, &expected);
 
-        let query = TimelineQuery { range: range(0, 50), filter, phases, step_ns: 60_000_000_000 };
+        let query = TimelineQuery { range: range(0, 50), filter, phases, step_ns: 60_000_000_000, format: None };
         let timeline = collector.state.timeline(&query, &Cancel::default()).unwrap();
         let weights = timeline.series.iter().flat_map(|line| &line.weights);
         let total: u64 = weights.map(Weight::total_ns).sum();
@@ -158,8 +162,9 @@ fn summary(collector: &Collector, range: Option<TimeRange>) -> (Vec<SummaryRow>,
         range: range.unwrap_or(TimeRange::ALL),
         filter: TaskFilter::default(),
         limit: 100,
+        order: TaskOrder::Start,
         summary: true,
-        columns: false,
+        format: crate::query::TaskFormat::Json,
     };
     let rows = collector.state.tasks(&query, &Cancel::default()).unwrap();
     let answer = collector.state.task_summary(&query, &Cancel::default()).unwrap();
@@ -181,7 +186,8 @@ fn words(row: &SummaryRow) -> String {
 /// when the flush comes again.
 #[test]
 fn tasks_without_rows_count_once_in_summaries() {
-    let (collector, mut worker) = (collector(50), TestWorker::new("w", 1));
+    let collector = collector(50);
+    let mut worker = TestWorker::new("w", 1);
     worker.offset_ns = -7 * SECOND_NS;
     let attachment = attach(&collector, &worker, 0).attachment;
     let second_ns = SECOND_NS.unsigned_abs();
@@ -252,7 +258,8 @@ fn tasks_without_rows_count_once_in_summaries() {
 /// All times of a row are by one clock: the start, the stop and its phases are moved alike.
 #[test]
 fn a_task_keeps_its_details_and_all_its_times_are_corrected_alike() {
-    let (collector, mut worker) = (collector(50), TestWorker::new("w", 1));
+    let collector = collector(50);
+    let mut worker = TestWorker::new("w", 1);
     worker.offset_ns = 6 * 3_600 * SECOND_NS + 123;
     let attachment = attach(&collector, &worker, 0).attachment;
     let tasks = vec![
@@ -274,13 +281,15 @@ fn a_task_keeps_its_details_and_all_its_times_are_corrected_alike() {
             ..TaskFilter::default()
         },
         limit: 10,
+        order: TaskOrder::Start,
         summary: false,
-        columns: false,
+        format: crate::query::TaskFormat::Json,
     };
     let check = || {
         let answer = collector.state.tasks(&query(&[]), &Cancel::default()).unwrap();
         let [running, ended] = &answer.selection.rows[..] else { panic!("{answer:?}") };
-        let (ended, running) = (&ended.record, &running.record);
+        let ended = &ended.record;
+        let running = &running.record;
         assert_eq!((ended.start, ended.stop), (at(10), Some(at(12))));
         assert_eq!(ended.detail.as_deref(), Some(&detail()));
         let starts = detail().phases.into_iter().map(|phase| ended.start.shifted(phase.start_ns));

@@ -76,7 +76,8 @@ fn ship(
             (worker, attachment)
         })
         .collect();
-    let (mut total_ns, mut windows) = (0, Vec::new());
+    let mut total_ns = 0;
+    let mut windows = Vec::new();
     let mut keep = |collector: &Collector| {
         let view = read(&collector.state.windows).view(store::Second(0)..store::Second(u32::MAX));
         windows.extend(view.windows.iter().map(|stored| stored.window()));
@@ -120,7 +121,8 @@ proptest! {
         let stored = ask(&collector, TimeRange::ALL, everything).profile.total().total_ns();
         prop_assert_eq!(stored, total_ns);
         let facts = |answer: &ProfileAnswer| answer.facts.sampling;
-        let (parts, sampled) = ([facts(&left), facts(&right)], facts(&answer));
+        let parts = [facts(&left), facts(&right)];
+        let sampled = facts(&answer);
         // Where seconds are gone, it is the answer for whole minutes, and says so.
         let answered = answer.facts.range;
         prop_assert_eq!(answered.hull(whole), answered);
@@ -160,7 +162,7 @@ proptest! {
         let profile = ask(&collector, range, filter.clone()).profile;
         let step_ns = step_s * 1_000_000_000;
         prop_assume!(range.length_ns() / step_ns < 10_000);
-        let query = TimelineQuery { range, filter: filter.clone(), phases: PhaseFilter::All, step_ns };
+        let query = TimelineQuery { range, filter: filter.clone(), phases: PhaseFilter::All, step_ns, format: None };
         let timeline = collector.state.timeline(&query, &Cancel::default()).unwrap();
         let mut expected: Vec<(String, Weight)> =
             profile.top_level().map(|(frame, weight)| (frame.label(), weight)).collect();
@@ -196,7 +198,8 @@ proptest! {
         from in 0..30i64, length in 2..20i64, spacing in spacings(),
         sealed_after in prop::collection::vec(0..30usize, 0..4),
     ) {
-        let (collector, mut worker) = (collector(50), TestWorker::new("w", 1));
+        let collector = collector(50);
+        let mut worker = TestWorker::new("w", 1);
         let attachment = attach(&collector, &worker, 0).attachment;
         let names = ["load", "store", "never sampled"];
         for (index, (name, start_s, length_s)) in tasks.iter().enumerate() {
@@ -205,7 +208,7 @@ proptest! {
             let task = worker.task(index as u64 + 1, names[*name], span);
             let flush = worker.flush(0, vec![task]);
             // Later than any of the spaced times.
-            let answer = send_at(1_000_000, (&collector, &attachment), &mut worker, &flush);
+            let answer = send_at(1_000_000, &collector, &attachment, &mut worker, &flush);
             prop_assert!(answer.starts_with("ack"), "{}", answer);
             if sealed_after.contains(&index) {
                 seal(&collector);
@@ -220,8 +223,9 @@ proptest! {
                     ..TaskFilter::default()
                 },
                 limit,
+                order: TaskOrder::Start,
                 summary: true,
-                columns: false,
+                format: crate::query::TaskFormat::Json,
             };
             let rows = collector.state.tasks(&query, &Cancel::default()).unwrap();
             (collector.state.task_summary(&query, &Cancel::default()).unwrap().rows, rows.selection)
@@ -250,31 +254,40 @@ proptest! {
     /// earlier ones comes; the rest is acked and changes nothing.
     #[test]
     fn a_flush_is_applied_once(order in prop::collection::vec(0..8usize, 0..40)) {
-        let (collector, mut worker) = (collector(50), TestWorker::new("w", 1));
+        let collector = collector(50);
+        let mut worker = TestWorker::new("w", 1);
         let mut attachment = attach(&collector, &worker, 0).attachment;
         let flushes: Vec<v1::Flush> = (0..8u32).map(|n| {
             worker.count("load;main", State::Cpu, 1 << n);
             let tasks = vec![worker.task(u64::from(n) + 1, "load", (10, None))];
             worker.flush(i64::from(n), tasks)
         }).collect();
-        let (mut mark, mut expected_ns, mut applied) = (0, 0, 0);
+        let mut mark = 0;
+        let mut expected_ns = 0;
+        let mut applied = 0;
         for (turn, index) in order.into_iter().enumerate() {
             if turn % 5 == 4 {
                 // A new stream changes nothing of it.
-                collector.ingest.detach(&attachment, DisconnectReason::CutOff, at(50));
+                collector.ingest.detach(&attachment, DisconnectReason::Crashed, at(50));
                 attachment = attach(&collector, &worker, 50).attachment;
             }
             let flush = &flushes[index];
-            if flush.seq > mark {
+            let next_seq = mark + 1;
+            if flush.seq == next_seq {
                 mark = flush.seq;
                 expected_ns += 1 << index;
                 applied += 1;
             }
             let answer = send(&collector, &attachment, &mut worker, flush);
-            prop_assert_eq!(answer, format!("ack {}", flush.seq));
+            let seq = flush.seq;
+            prop_assert_eq!(answer, if seq > next_seq {
+                format!("flush {seq} is out of order; the next one is {next_seq}")
+            } else {
+                format!("ack {seq}")
+            });
             prop_assert_eq!(total_ns(&collector), expected_ns);
         }
-        let view = &collector.fleet(&[]).epochs[0];
+        let view = &collector.fleet(&Default::default()).epochs[0];
         prop_assert_eq!((view.acked_seq, view.stored_ns), (mark, expected_ns));
         prop_assert_eq!((view.running, view.ticks.made), (applied, 95 * applied as u64));
     }
@@ -282,7 +295,8 @@ proptest! {
 
 #[test]
 fn a_cycle_is_stored_by_the_collectors_clock_with_its_raw_time() {
-    let (collector, mut worker) = (collector(50), TestWorker::new("w", 1));
+    let collector = collector(50);
+    let mut worker = TestWorker::new("w", 1);
     worker.offset_ns = -3 * SECOND_NS;
     let attachment = attach(&collector, &worker, 0).attachment;
     let tasks = vec![worker.task(1, "load", (10, Some(12)))];

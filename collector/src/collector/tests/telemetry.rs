@@ -9,7 +9,7 @@ use profiler_core::{
 };
 
 use super::*;
-use crate::query::{ProgressQuery, ResourceQuery, TransferQuery};
+use crate::query::{ProgressQuery, ResourceQuery, TransferQuery, WorkersQuery};
 use crate::store::wal::sim::{Files, SimDisk};
 
 /// Of three workers: how far the collector's clock is ahead of theirs.
@@ -18,39 +18,90 @@ const OFFSETS_NS: [i64; 3] = [0, 6 * 3_600 * SECOND_NS, -10 * SECOND_NS - 7];
 const PEERS: [&str; 3] = ["w0", "w1", "disk"];
 const TYPES: [&str; 2] = ["Matrix", ""];
 
-/// A reported transfer: worker, start and length in milliseconds, peer and type, and bits for the
-/// rest.
-type SentTransfer = (usize, i64, i64, (usize, usize), u64);
+/// A reported transfer.
+#[derive(Clone, Copy, Debug)]
+struct SentTransfer {
+    worker: usize,
+    start_ms: i64,
+    length_ms: i64,
+    /// Indices in [`PEERS`] and [`TYPES`].
+    peer: usize,
+    type_name: usize,
+    /// Choose the rest.
+    bits: u64,
+}
 
-/// A resource sample: worker, time in milliseconds, memory and CPU time.
-type Sample = (usize, i64, u64);
+impl SentTransfer {
+    fn stop_ms(self) -> i64 {
+        self.start_ms + self.length_ms
+    }
+}
+
+fn sent_transfer() -> impl Strategy<Value = SentTransfer> {
+    (0..3usize, 0..90_000i64, 0..5_000i64, 0..3usize, 0..2usize, 0..100_000u64).prop_map(
+        |(worker, start_ms, length_ms, peer, type_name, bits)| SentTransfer {
+            worker,
+            start_ms,
+            length_ms,
+            peer,
+            type_name,
+            bits,
+        },
+    )
+}
+
+const EXAMPLE: SentTransfer =
+    SentTransfer { worker: 0, start_ms: 20_000, length_ms: 1_500, peer: 1, type_name: 0, bits: 77 };
+
+/// A resource sample.
+#[derive(Clone, Copy, Debug)]
+struct Sample {
+    worker: usize,
+    time_ms: i64,
+    cpu: u64,
+}
+
+impl Sample {
+    fn memory(self) -> u64 {
+        self.cpu + 5
+    }
+}
+
+fn any_sample() -> impl Strategy<Value = Sample> {
+    (0..3usize, 0..90_000i64, 0..1_000_000u64).prop_map(|(worker, time_ms, cpu)| Sample {
+        worker,
+        time_ms,
+        cpu,
+    })
+}
 
 fn ms(milliseconds: i64) -> Timestamp {
     at(0).shifted(milliseconds * 1_000_000)
 }
 
-fn transfer(id: u64, (_, start, length, (peer, kind), bits): SentTransfer) -> TransferEvent {
+fn transfer(id: u64, sent: SentTransfer) -> TransferEvent {
+    let bits = sent.bits;
     TransferEvent {
         id: TransferId(id),
         direction: Direction::ALL[(bits % 2) as usize],
-        peer: PEERS[peer].into(),
+        peer: PEERS[sent.peer].into(),
         keys: vec![format!("x-{id}").into()],
         more_keys: 0,
-        type_name: TYPES[kind].into(),
+        type_name: TYPES[sent.type_name].into(),
         bytes: bits,
-        compressed_bytes: (bits % 3 == 0).then_some(bits / 2),
-        start: ms(start),
-        stop: ms(start + length),
-        task: (bits % 5 == 0).then_some(TaskId(7)),
+        compressed_bytes: bits.is_multiple_of(3).then_some(bits / 2),
+        start: ms(sent.start_ms),
+        stop: ms(sent.stop_ms()),
+        task: bits.is_multiple_of(5).then_some(TaskId(7)),
         thread_id: 12,
-        outcome: if bits % 7 == 0 { Outcome::Failed } else { Outcome::Ok },
+        outcome: if bits.is_multiple_of(7) { Outcome::Failed } else { Outcome::Ok },
         cause: "".into(),
     }
 }
 
-fn sample((_, time, value): Sample) -> ResourceSample {
-    let values = vec![(Resource::ProcessCpu, value), (Resource::ProcessMemory, value + 5)];
-    ResourceSample { at: ms(time), period_ns: 500_000_000, values }
+fn sample(sent: Sample) -> ResourceSample {
+    let values = vec![(Resource::ProcessCpu, sent.cpu), (Resource::ProcessMemory, sent.memory())];
+    ResourceSample { at: ms(sent.time_ms), period_ns: 500_000_000, values }
 }
 
 /// What a summary must say: count, failed, bytes, compressed bytes, duration.
@@ -58,15 +109,16 @@ type LinkModel = BTreeMap<(String, String, &'static str), [u64; 5]>;
 
 fn link_model(sent: &[SentTransfer], from_s: i64, to_s: i64) -> LinkModel {
     let mut model = LinkModel::new();
-    for (index, told) in sent.iter().enumerate() {
-        let record = transfer(index as u64 + 1, *told);
-        let second = (told.1 + told.2).div_euclid(1_000);
+    for (index, sent) in sent.iter().enumerate() {
+        let record = transfer(index as u64 + 1, *sent);
+        let second = sent.stop_ms().div_euclid(1_000);
         if (from_s..to_s).contains(&second) {
-            let key = (format!("w{}", told.0), record.peer.to_string(), record.direction.name());
+            let key =
+                (format!("w{}", sent.worker), record.peer.to_string(), record.direction.name());
             let sum = model.entry(key).or_default();
             let failed = u64::from(record.outcome != Outcome::Ok);
             let compressed = record.compressed_bytes.unwrap_or(record.bytes);
-            let duration = (told.2 * 1_000_000).unsigned_abs();
+            let duration = (sent.length_ms * 1_000_000).unsigned_abs();
             let added = [1, failed, record.bytes, compressed, duration];
             sum.iter_mut().zip(added).for_each(|(sum, add)| *sum += add);
         }
@@ -158,24 +210,22 @@ impl Fleet {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// Defect 8 of the origin: a search by time over a buffer that is not sorted, one log's midpoint
-    /// without the clock's correction, results of workers zipped with the wrong ones.
+    /// Guards against a search by time over a buffer that is not sorted, midpoints without the
+    /// clock's correction, and results zipped with the wrong workers.
     #[test]
     fn transfers_and_samples_are_found_in_their_time_at_their_worker(
-        sent in prop::collection::vec(
-            (0..3usize, 0..90_000i64, 0..5_000i64, (0..3usize, 0..2usize), 0..100_000u64), 1..40,
-        ),
-        samples in prop::collection::vec((0..3usize, 0..90_000i64, 0..1_000_000u64), 1..40),
+        sent in prop::collection::vec(sent_transfer(), 1..40),
+        samples in prop::collection::vec(any_sample(), 1..40),
         seals in prop::collection::vec(any::<bool>(), 40), merged in any::<bool>(),
-        (from_s, length_s) in (0..90i64, 1..95i64), cut in 0..95i64, step_s in 2..60i64,
+        from_s in 0..90i64, length_s in 1..95i64, cut in 0..95i64, step_s in 2..60i64,
     ) {
         let mut fleet = Fleet::new();
-        for (index, told) in sent.iter().enumerate() {
-            let transfers = vec![transfer(index as u64 + 1, *told)];
-            fleet.tell(told.0, Telemetry { transfers, ..Telemetry::default() });
-            if let Some(told) = samples.get(index) {
-                let resources = vec![sample(*told)];
-                fleet.tell(told.0, Telemetry { resources, ..Telemetry::default() });
+        for (index, event) in sent.iter().enumerate() {
+            let transfers = vec![transfer(index as u64 + 1, *event)];
+            fleet.tell(event.worker, Telemetry { transfers, ..Telemetry::default() });
+            if let Some(sent) = samples.get(index) {
+                let resources = vec![sample(*sent)];
+                fleet.tell(sent.worker, Telemetry { resources, ..Telemetry::default() });
             }
             if seals[index] {
                 seal(&fleet.collector);
@@ -201,12 +251,12 @@ proptest! {
         }
         prop_assert_eq!(parts, link_model(&sent, from_s, to_s));
 
-        let overlapping = |told: &SentTransfer| {
-            told.1 < to_s * 1_000 && told.1 + told.2 >= from_s * 1_000
+        let overlapping = |event: &SentTransfer| {
+            event.start_ms < to_s * 1_000 && event.stop_ms() >= from_s * 1_000
         };
-        let ids = sent.iter().enumerate().filter(|(_, told)| overlapping(told));
+        let ids = sent.iter().enumerate().filter(|(_, event)| overlapping(event));
         let ids: BTreeSet<_> =
-            ids.map(|(index, told)| (format!("w{}", told.0), index as u64 + 1)).collect();
+            ids.map(|(index, event)| (format!("w{}", event.worker), index as u64 + 1)).collect();
         prop_assert_eq!(transfer_ids(collector, &asked), ids.clone());
         let of_one = transfer_ids(collector, &format!("{asked}&worker=w1"));
         let expected: BTreeSet<_> = ids.into_iter().filter(|(worker, _)| worker == "w1").collect();
@@ -214,10 +264,11 @@ proptest! {
 
         for step_s in [1, step_s] {
             let mut points: BTreeMap<(String, i64), Vec<u64>> = BTreeMap::new();
-            let told = samples.iter().take(sent.len());
-            for told in told.filter(|told| (from_s * 1_000..to_s * 1_000).contains(&told.1)) {
-                let second = at(told.1 / 1_000).second() / step_s * step_s;
-                points.entry((format!("w{}", told.0), second)).or_default().push(told.2 + 5);
+            let is_asked = |sample: &&Sample| (from_s * 1_000..to_s * 1_000).contains(&sample.time_ms);
+            for sample in samples.iter().take(sent.len()).filter(is_asked) {
+                let second = at(sample.time_ms / 1_000).second() / step_s * step_s;
+                let key = (format!("w{}", sample.worker), second);
+                points.entry(key).or_default().push(sample.memory());
             }
             let expected: BTreeMap<_, _> = points.into_iter().map(|(key, values)| {
                 let mean = values.iter().sum::<u64>() as f64 / values.len() as f64;
@@ -232,7 +283,8 @@ proptest! {
 fn names_of(progress: &ProgressQuery, collector: &Collector) -> Vec<String> {
     let answer = collector.state.progress(progress, &Cancel::default()).unwrap();
     let row = |row: &crate::query::ProgressRow| {
-        let (ended, running) = (row.ended(), row.running);
+        let ended = row.ended();
+        let running = row.running;
         format!("{} {ended}+{running} of {:?} {}", row.name, row.expected, row.state())
     };
     answer.rows.iter().map(row).collect()
@@ -330,8 +382,43 @@ fn a_restarted_worker_expects_what_its_new_epoch_reports() {
     again.tell(&mut flush, expected("load", 7, at(30)));
     assert_eq!(send(&fleet.collector, &attachment, &mut again, &flush), "ack 1");
     assert_eq!(progress(&fleet.collector, "task=load"), ["load 0+0 of Some(17) running"]);
-    fleet.collector.ingest.detach(&fleet.workers[0].1, DisconnectReason::Goodbye, at(40));
+    fleet.collector.ingest.detach(&fleet.workers[0].1, DisconnectReason::Clean, at(40));
     assert_eq!(progress(&fleet.collector, "task=load"), ["load 0+0 of Some(7) running"]);
+    // A range has the tasks of all lives in it, so it has what they expected.
+    let range = format!("task=load&{}", span(0, 100));
+    assert_eq!(progress(&fleet.collector, &range), ["load 0+0 of Some(17) running"]);
+}
+
+#[test]
+fn the_newest_life_of_a_worker_is_its_last() {
+    let fleet = Fleet::new();
+    for (epoch, from_s) in [(9, 30), (2, 40), (5, 50)] {
+        attach(&fleet.collector, &TestWorker::new("again", epoch), from_s);
+    }
+    let view = fleet.collector.fleet(&WorkersQuery::of(&["again"]));
+    let epochs: Vec<u64> = view.epochs.iter().map(|view| view.epoch.0).collect();
+    assert_eq!(epochs, [9, 2, 5]);
+}
+
+#[test]
+fn expectations_of_many_start_times_do_not_deny_others_their_progress() {
+    let mut fleet = Fleet::new();
+    for start_s in 0..70 {
+        fleet.tell(0, expected(&format!("junk-{start_s}"), 7, at(start_s)));
+    }
+    fleet.tell(1, expected("load", 5, at(30)));
+    let query = |text: &str| {
+        let now = fleet.collector.state.clock.now();
+        let query = ProgressQuery::parse(&pairs(text), &fleet.collector.state, now).unwrap();
+        fleet.collector.state.progress(&query, &Cancel::default()).unwrap()
+    };
+    let all = query("");
+    assert_eq!((all.rows.len(), all.omitted), (65, 6), "load starts with another one");
+    assert!(all.rows.iter().any(|row| &*row.name == "load"));
+    assert!(!all.rows.iter().any(|row| &*row.name == "junk-5"));
+    // A name that is asked for is counted.
+    let asked = query("task=junk-5");
+    assert_eq!((asked.rows.len(), asked.omitted), (1, 0));
 }
 
 /// The result of what waits for the log, which is written meanwhile.
@@ -365,16 +452,20 @@ fn known(collector: &Collector) -> Vec<String> {
 
 #[test]
 fn telemetry_survives_a_restart_from_the_log_and_from_tables() {
-    let (objects, disk) = (Objects::memory(), SimDisk::of(Files::new()));
+    let objects = Objects::memory();
+    let disk = SimDisk::of(Files::new());
     let collector = reopened(&objects, &disk);
     let mut worker = TestWorker::new("w", 1);
     worker.offset_ns = OFFSETS_NS[1];
-    let attachment = logged(&collector, collector.ingest.attach(worker.hello(), at(50))).unwrap();
-    let told: SentTransfer = (0, 20_000, 1_500, (1, 0), 77);
+    let attachment = logged(
+        &collector,
+        collector.ingest.attach(&crate::testing::account(), worker.hello(), at(50)),
+    )
+    .unwrap();
     let run = |stop| RunMarker { id: RunId(3), name: "nightly".into(), start: at(20), stop };
     let records = Telemetry {
-        transfers: vec![transfer(1, told)],
-        resources: vec![sample((0, 30_000, 8))],
+        transfers: vec![transfer(1, EXAMPLE)],
+        resources: vec![sample(Sample { worker: 0, time_ms: 30_000, cpu: 8 })],
         expected: vec![ExpectedTasks { name: "load".into(), total: 4, since: at(5) }],
         runs: vec![run(None)],
         ..Telemetry::default()
@@ -414,10 +505,15 @@ fn telemetry_survives_a_restart_from_the_log_and_from_tables() {
 /// A worker goes and leaves a run open: where that ended is in the tables.
 #[test]
 fn a_lost_run_stays_lost_after_a_restart() {
-    let (objects, disk) = (Objects::memory(), SimDisk::of(Files::new()));
+    let objects = Objects::memory();
+    let disk = SimDisk::of(Files::new());
     let collector = reopened(&objects, &disk);
     let mut worker = TestWorker::new("w", 1);
-    let attached = logged(&collector, collector.ingest.attach(worker.hello(), at(40))).unwrap();
+    let attached = logged(
+        &collector,
+        collector.ingest.attach(&crate::testing::account(), worker.hello(), at(40)),
+    )
+    .unwrap();
     let run = RunMarker { id: RunId(3), name: "nightly".into(), start: at(20), stop: None };
     let mut flush = worker.flush(30, vec![]);
     worker.tell(&mut flush, Telemetry { runs: vec![run], ..Telemetry::default() });
@@ -431,7 +527,7 @@ fn a_lost_run_stays_lost_after_a_restart() {
     };
     assert_eq!(stops(&collector), [(None, None)]);
     seal(&collector);
-    collector.ingest.detach(&attached.attachment, DisconnectReason::Goodbye, at(60));
+    collector.ingest.detach(&attached.attachment, DisconnectReason::Clean, at(60));
     assert_eq!(stops(&collector), [(None, Some(at(50)))]);
     seal(&collector);
     drop(collector);
@@ -442,8 +538,7 @@ fn a_lost_run_stays_lost_after_a_restart() {
 #[test]
 fn a_run_selects_its_range_and_past_the_limit_the_oldest_is_dropped() {
     let mut fleet = Fleet::new();
-    let told: SentTransfer = (0, 20_000, 1_500, (1, 0), 77);
-    fleet.tell(0, Telemetry { transfers: vec![transfer(1, told)], ..Telemetry::default() });
+    fleet.tell(0, Telemetry { transfers: vec![transfer(1, EXAMPLE)], ..Telemetry::default() });
     let run = |id, name: &str, start_s, stop_s: Option<i64>| Telemetry {
         runs: vec![RunMarker {
             id: RunId(id),
@@ -474,7 +569,8 @@ fn a_run_selects_its_range_and_past_the_limit_the_oldest_is_dropped() {
 
     let mut runs = crate::telemetry::Runs::new(2);
     let row = |id: u64, stop: Option<i64>| {
-        let (start, stop) = (at(id.cast_signed()), stop.map(at));
+        let start = at(id.cast_signed());
+        let stop = stop.map(at);
         let run = RunMarker { id: RunId(id), name: "r".into(), start, stop };
         crate::rows::RunRow::marked(None, profiler_core::Epoch(0), run)
     };

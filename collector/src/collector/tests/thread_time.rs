@@ -38,7 +38,8 @@ fn parts(answer: &ThreadTimeAnswer) -> BTreeMap<String, u64> {
         let sum: u64 = time.parts.iter().map(|(_, nanoseconds)| nanoseconds).sum();
         assert_eq!(sum, time.total_ns);
         for (part, nanoseconds) in &time.parts {
-            let (worker, id) = (&time.thread.worker, time.thread.id);
+            let worker = &time.thread.worker;
+            let id = time.thread.id;
             let thread = time.thread.name.as_deref().unwrap_or("-");
             let [task, phase] =
                 [&part.task, &part.phase].map(|name| name.as_deref().unwrap_or("-").to_owned());
@@ -78,7 +79,8 @@ proptest! {
         for (index, (number, start_s, counts)) in seconds.iter().enumerate() {
             let (worker, attachment) = &mut workers[*number];
             for (path, state, weight_ns) in counts {
-                let ((stack, thread), state) = (PATHS[*path], State::ALL[*state]);
+                let (stack, thread) = PATHS[*path];
+                let state = State::ALL[*state];
                 worker.count(stack, state, *weight_ns);
                 worker.count_thread(thread, state, *weight_ns);
                 if whole.contains(at(second(*start_s))) {
@@ -139,7 +141,8 @@ proptest! {
 /// An agent that counts a thread among its samples makes no profile of threads.
 #[test]
 fn a_thread_node_among_samples_is_hidden_and_its_time_is_kept() {
-    let (collector, mut worker) = (collector(50), TestWorker::new("w", 1));
+    let collector = collector(50);
+    let mut worker = TestWorker::new("w", 1);
     let attachment = attach(&collector, &worker, 0).attachment;
     worker.count("load;@transfer;pool#1", State::Cpu, 5);
     worker.count("load;pool#1", State::Cpu, 2);

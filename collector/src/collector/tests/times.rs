@@ -1,7 +1,9 @@
 //! Times that a wrong or hostile clock gives, and late ones that are true.
 
+use profiler_core::{ExpectedTasks, RunId, RunMarker, Telemetry};
+
 use super::*;
-use crate::limits::{AHEAD_MAX, BEHIND_MAX, LATE_HOURS_MAX};
+use crate::limits::{AHEAD_MAX, BEHIND_MAX, CYCLE_THREADS_MAX, LATE_HOURS_MAX, ROLLUPS_KEPT};
 
 const DAY: i64 = 86_400;
 /// The collector's now: late enough to report anything earlier.
@@ -15,7 +17,8 @@ fn attached(collector: &Collector) -> (TestWorker, Attachment) {
 
 #[test]
 fn only_times_of_a_plausible_clock_are_accepted() {
-    let (behind, ahead) = (BEHIND_MAX.as_secs() as i64, AHEAD_MAX.as_secs() as i64);
+    let behind = BEHIND_MAX.as_secs() as i64;
+    let ahead = AHEAD_MAX.as_secs() as i64;
     let times = [
         (-behind, "ack"),
         (-behind - 1, "before the collector's now; at most 34560000 s are allowed"),
@@ -29,17 +32,14 @@ fn only_times_of_a_plausible_clock_are_accepted() {
             let collector = collector(NOW_S);
             let (mut worker, attachment) = attached(&collector);
             let point_s = NOW_S + offset_s;
-            let flush = match is_task {
-                false => {
-                    worker.count("load;main", State::Cpu, 7);
-                    worker.flush(point_s, vec![])
-                }
-                true => {
-                    let task = worker.task(1, "load", (point_s - 1, Some(point_s)));
-                    v1::Flush { cycle: None, ..worker.flush(NOW_S, vec![task]) }
-                }
+            let flush = if is_task {
+                let task = worker.task(1, "load", (point_s - 1, Some(point_s)));
+                v1::Flush { cycle: None, ..worker.flush(NOW_S, vec![task]) }
+            } else {
+                worker.count("load;main", State::Cpu, 7);
+                worker.flush(point_s, vec![])
             };
-            let answer = send_at(NOW_S, (&collector, &attachment), &mut worker, &flush);
+            let answer = send_at(NOW_S, &collector, &attachment, &mut worker, &flush);
             assert!(answer.contains(expected), "{offset_s} {is_task}: {answer}");
             let what = if is_task { "a task ends" } else { "the cycle starts" };
             assert!(expected == "ack" || answer.contains(what), "{answer}");
@@ -52,7 +52,23 @@ fn only_times_of_a_plausible_clock_are_accepted() {
     let (mut worker, attachment) = attached(&collector);
     let task = worker.task(1, "load", (-NOW_S, Some(NOW_S)));
     let flush = worker.flush(NOW_S, vec![task]);
-    assert_eq!(send_at(NOW_S, (&collector, &attachment), &mut worker, &flush), "ack 1");
+    assert_eq!(send_at(NOW_S, &collector, &attachment, &mut worker, &flush), "ack 1");
+}
+
+#[test]
+fn an_imported_profile_may_be_as_old_as_sums_are_kept() {
+    let kept = ROLLUPS_KEPT.as_secs() as i64;
+    let expired = "the cycle starts 8760 hours before the collector's now, but its --retention-rollups is \
+                   8760 hours, so nothing would be kept; import it with a later --time";
+    for (behind, expected) in [(kept, "ack"), (kept + 1, expired)] {
+        let collector = collector(NOW_S);
+        let mut worker = TestWorker::new("import:old", 1);
+        let attachment = attach(&collector, &worker, NOW_S).attachment;
+        worker.count("load;main", State::Cpu, 7);
+        let flush = worker.flush(NOW_S - behind, vec![]);
+        let answer = send_at(NOW_S, &collector, &attachment, &mut worker, &flush);
+        assert!(answer.contains(expected), "{answer}");
+    }
 }
 
 #[test]
@@ -64,14 +80,17 @@ fn many_late_hours_wait_for_a_sealing_and_make_few_files_each() {
     let mut acked = Vec::new();
     let mut try_hour = |hours_ago: usize| {
         worker.count("load;main", State::Cpu, 7);
-        let (id, stop_s) = (acked.len() as u64 + 1, hour_s(hours_ago));
+        let id = acked.len() as u64 + 1;
+        let stop_s = hour_s(hours_ago);
         let task = worker.task(id, "load", (0, Some(stop_s)));
         let flush = worker.flush(stop_s, vec![task]);
-        let answer = send_at(NOW_S, (&collector, &attachment), &mut worker, &flush);
+        let answer = send_at(NOW_S, &collector, &attachment, &mut worker, &flush);
         if answer == format!("ack {}", flush.seq) {
             acked.push(hours_ago);
             return true;
         }
+        // The agent sends it again under the same number.
+        worker.seq -= 1;
         assert!(
             answer.starts_with("the late data in memory is from 200 different hours"),
             "{answer}"
@@ -122,7 +141,7 @@ fn a_flush_that_spans_too_many_hours_is_rejected() {
             (0..hours).map(|hour| worker.task(hour as u64 + 1, "load", (0, Some(stop_s(hour)))));
         let tasks = tasks.collect();
         let flush = worker.flush(NOW_S, tasks);
-        assert_eq!(send_at(NOW_S, (&collector, &attachment), &mut worker, &flush), expected);
+        assert_eq!(send_at(NOW_S, &collector, &attachment, &mut worker, &flush), expected);
     }
 }
 
@@ -136,7 +155,7 @@ fn data_hours_late_is_stored_in_its_true_seconds() {
         for hours_ago in 0..10 {
             worker.count("load;main", State::Cpu, 1 << hours_ago);
             let flush = worker.flush(NOW_S - 3_600 * hours_ago - round, vec![]);
-            let acked = send_at(NOW_S, (&collector, &attachment), &mut worker, &flush);
+            let acked = send_at(NOW_S, &collector, &attachment, &mut worker, &flush);
             assert!(acked.starts_with("ack"), "{acked}");
         }
         seal(&collector);
@@ -145,5 +164,101 @@ fn data_hours_late_is_stored_in_its_true_seconds() {
         let start_s = NOW_S - 3_600 * hours_ago;
         let found = ask(&collector, range(start_s - 1, start_s + 1), Filter::default());
         assert_eq!(found.profile.total().total_ns(), 2 << hours_ago);
+    }
+}
+
+/// An answer to a flush of one record, by what the record is about.
+fn answers_at(point_s: i64) -> Vec<(&'static str, String)> {
+    let point = at(point_s);
+    let run = |start: Timestamp, stop| RunMarker { id: RunId(1), name: "r".into(), start, stop };
+    let runs = |run| Telemetry { runs: vec![run], ..Telemetry::default() };
+    let since = ExpectedTasks { name: "load".into(), total: 7, since: point };
+    let told = [
+        ("a run starts", runs(run(point, None))),
+        ("a run ends", runs(run(at(NOW_S), Some(point)))),
+        ("tasks are expected", Telemetry { expected: vec![since], ..Telemetry::default() }),
+    ];
+    let mut answers = Vec::new();
+    let mut answer = |what, change: &dyn Fn(&mut TestWorker, &mut v1::Flush)| {
+        let collector = collector(NOW_S);
+        let (mut worker, attachment) = attached(&collector);
+        let mut flush = v1::Flush { cycle: None, ..worker.flush(NOW_S, vec![]) };
+        change(&mut worker, &mut flush);
+        answers.push((what, send_at(NOW_S, &collector, &attachment, &mut worker, &flush)));
+    };
+    for (what, telemetry) in told {
+        answer(what, &|worker, flush| worker.tell(flush, telemetry.clone()));
+    }
+    answer("a task starts", &|worker, flush| {
+        flush.tasks = vec![worker.task(1, "load", (point_s, None))];
+    });
+    answer("the cycle ends", &|worker, flush| {
+        let cycle = worker.flush(NOW_S, vec![]).cycle;
+        let stop_ns = point.shifted(60 * SECOND_NS).unix_ns();
+        flush.cycle = cycle.map(|cycle| v1::Cycle { stop_ns, ..cycle });
+    });
+    answers
+}
+
+#[test]
+fn no_time_is_further_ahead_than_a_plausible_clock() {
+    let ahead = AHEAD_MAX.as_secs() as i64;
+    for (what, answer) in answers_at(NOW_S + ahead) {
+        assert_eq!(answer, "ack 1", "{what}");
+    }
+    for (what, answer) in answers_at(NOW_S + ahead + 1) {
+        let expected =
+            format!("refused 1: {what} 3601000 ms after the collector's now; at most 3600000 ms");
+        assert!(answer.starts_with(&expected), "{answer}");
+    }
+}
+
+#[test]
+fn tasks_of_thousands_of_future_hours_make_no_files() {
+    let collector = collector(NOW_S);
+    let (mut worker, attachment) = attached(&collector);
+    let files = |collector: &Collector| collector.state.tables.manifest().files.len();
+    worker.count("load;main", State::Cpu, 7);
+    let tasks = vec![worker.task(1, "load", (NOW_S, None))];
+    let flush = worker.flush(NOW_S, tasks);
+    assert_eq!(send_at(NOW_S, &collector, &attachment, &mut worker, &flush), "ack 1");
+    seal(&collector);
+    let before = files(&collector);
+    let future_s = |hour: u64| NOW_S + 20 * 365 * DAY + 3_600 * hour.cast_signed();
+    let tasks = (2..3_002).map(|hour| worker.task(hour, "load", (future_s(hour), None))).collect();
+    let flush = v1::Flush { cycle: None, ..worker.flush(NOW_S, tasks) };
+    let answer = send_at(NOW_S, &collector, &attachment, &mut worker, &flush);
+    assert!(answer.starts_with("refused 2: a task starts"), "{answer}");
+    collector.ingest.detach(&attachment, DisconnectReason::Clean, at(NOW_S));
+    assert_eq!(rows(&collector).len(), 1);
+    seal(&collector);
+    let made = files(&collector) - before;
+    assert!(made <= 10, "{made} files");
+}
+
+#[test]
+fn a_cycle_has_no_more_time_than_a_process_can_spend() {
+    let limit_ns = 61 * SECOND_NS.unsigned_abs() * CYCLE_THREADS_MAX;
+    for (weight_ns, expected) in [
+        (limit_ns, "ack 1".to_owned()),
+        (
+            limit_ns + SECOND_NS.unsigned_abs(),
+            "refused 1: the cycle of 1 s has 3997697 thread-seconds; at most 3997696 are allowed: \
+             no process has that many threads"
+                .to_owned(),
+        ),
+    ] {
+        for is_by_thread in [false, true] {
+            let collector = collector(NOW_S);
+            let (mut worker, attachment) = attached(&collector);
+            if is_by_thread {
+                worker.count_thread("load;pool#7", State::Cpu, weight_ns);
+            } else {
+                worker.count("load;main", State::Cpu, weight_ns);
+            }
+            let flush = worker.flush(NOW_S, vec![]);
+            let answer = send_at(NOW_S, &collector, &attachment, &mut worker, &flush);
+            assert_eq!(answer, expected);
+        }
     }
 }

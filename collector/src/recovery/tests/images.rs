@@ -5,10 +5,13 @@
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
+use flamegraph::View;
 use profiler_core::{Filter, Outcome, ThreadKind, TimeRange};
 
 use super::*;
-use crate::query::{By, Cancel, Format, ProfileAnswer, ProfileQuery, SummaryRow, TaskQuery};
+use crate::query::{
+    By, Cancel, Format, ProfileAnswer, ProfileQuery, SummaryRow, TaskQuery, ThreadFilter,
+};
 use crate::store::Retention;
 use crate::store::tests::recorder::{Change, Recorder, replay};
 use crate::tree::PhaseFilter;
@@ -34,7 +37,8 @@ fn run(is_maintained: bool) -> Run {
     let disk = SimDisk::of(Files::new());
     let moments = Arc::new(Mutex::new(Vec::new()));
     let recorder = {
-        let (disk, moments) = (disk.clone(), moments.clone());
+        let disk = disk.clone();
+        let moments = moments.clone();
         let noted = move || lock(&moments).push(lock(&disk.0).operations.len());
         Recorder::noting(noted)
     };
@@ -57,16 +61,23 @@ fn run(is_maintained: bool) -> Run {
     Run { fleet, log, tables }
 }
 
-fn ask(collector: &Collector) -> ProfileAnswer {
+pub(super) fn ask(collector: &Collector) -> ProfileAnswer {
     let filter = Filter { threads: ThreadKind::All, ..Filter::default() };
-    let (range, by, format) = (TimeRange::ALL, By::Function, Format::Collapsed);
-    let (phases, phases_shown, group) = (PhaseFilter::All, false, None);
-    let query = ProfileQuery { range, filter, phases, phases_shown, group, by, format };
+    let range = TimeRange::ALL;
+    let by = By::Function;
+    let format = Format::Collapsed;
+    let phases = PhaseFilter::All;
+    let phases_shown = false;
+    let group = None;
+    let view = View::default();
+    let threads = ThreadFilter::default();
+    let query =
+        ProfileQuery { range, filter, phases, phases_shown, group, by, format, view, threads };
     collector.state.profile(&query, &Cancel::default()).unwrap()
 }
 
 /// Nanoseconds by stack, of all that is held anywhere.
-fn stacks(answer: &ProfileAnswer) -> Content {
+pub(super) fn stacks(answer: &ProfileAnswer) -> Content {
     let text = flamegraph::collapsed(&answer.profile);
     let lines = text.lines().map(|line| line.rsplit_once(' ').unwrap());
     lines.map(|(stack, weight)| (stack.to_owned(), weight.parse().unwrap())).collect()
@@ -116,7 +127,7 @@ impl Run {
     }
 
     /// Each flush is there whole and once, or not at all; all that were acknowledged are there.
-    fn check(&self, log: usize, (files, changes): (Files, &[Change]), is_sealed_then: bool) {
+    fn check(&self, log: usize, files: Files, changes: &[Change], is_sealed_then: bool) {
         let collector = open_over(&SimDisk::of(files), store_of(changes));
         let found = &collector.ingest.log.as_ref().unwrap().found;
         assert_eq!(
@@ -142,7 +153,7 @@ impl Run {
             let expected = sum_of(included.iter().map(|(_, content, _)| content));
             assert_eq!(stacks(&ask(collector)), expected);
             assert_eq!(tasks(collector), (included.len() as u64, vec![]));
-            let epochs = collector.fleet(&[]).epochs;
+            let epochs = collector.fleet(&Default::default()).epochs;
             let stored = epochs.iter().map(|epoch| epoch.stored_ns);
             assert_eq!(stored.sum::<u64>(), expected.values().sum::<u64>());
         };
@@ -169,18 +180,18 @@ fn every_crash_image_of_log_tables_and_manifest_has_acked_data_once() {
         let crashes = if is_logs { &crashes[..] } else { &crashes[2..] };
         let mut changes = run.changes(tables);
         for crash in crashes {
-            run.check(log, (image(*crash), &changes), index % 7 == 0);
+            run.check(log, image(*crash), &changes, index % 7 == 0);
         }
         match changes.last_mut().filter(|_| !is_logs && tables > 1) {
             // It may be torn: it was not said to be safe. (The very first is the store itself.)
             Some(Change::Put(_, content)) => {
                 *content = content.slice(..content.len() * (index % 3) / 3);
-                run.check(log, (image(Crash::Tears), &changes), index % 7 == 0);
+                run.check(log, image(Crash::Tears), &changes, index % 7 == 0);
             }
             // Nothing waits for a deletion to be safe: each may be undone.
             Some(Change::Delete(_)) if index % 9 == 0 => {
                 changes.retain(|change| !matches!(change, Change::Delete(_)));
-                run.check(log, (image(Crash::Tears), &changes), false);
+                run.check(log, image(Crash::Tears), &changes, false);
             }
             _ => {}
         }
@@ -245,8 +256,10 @@ const PLACES: [&str; 10] = [
 ];
 
 fn harm_one(
-    (files, changes): (&mut Files, &mut Vec<Change>),
-    (place, by): (&str, u8),
+    files: &mut Files,
+    changes: &mut Vec<Change>,
+    place: &str,
+    by: u8,
     random: &mut dyn FnMut(usize) -> usize,
 ) {
     if place == "log" {
@@ -279,9 +292,10 @@ proptest! {
     ) {
         let mut random = random(seed);
         let whole = whole();
-        let (mut files, mut changes) = (whole.files.clone(), whole.changes.clone());
-        for harm in harms {
-            harm_one((&mut files, &mut changes), harm, &mut random);
+        let mut files = whole.files.clone();
+        let mut changes = whole.changes.clone();
+        for (place, by) in harms {
+            harm_one(&mut files, &mut changes, place, by, &mut random);
         }
         let settings = Settings { clock: Clock::from_fn(|| at(50)), ..Settings::default() };
         let disk = Box::new(SimDisk::of(files));
@@ -293,7 +307,8 @@ proptest! {
         // Twice: what the first question found damaged is known at the second.
         for _ in 0..2 {
             let found = &collector.ingest.log.as_ref().unwrap().found;
-            let (answer, (held_tasks, damaged)) = (ask(&collector), tasks(&collector));
+            let answer = ask(&collector);
+            let (held_tasks, damaged) = tasks(&collector);
             // A missing end of the log looks like one that was never written.
             let is_told = found.torn_bytes > 0;
             let held = stacks(&answer);
@@ -319,7 +334,7 @@ fn a_name_lost_by_damage_is_not_reported_as_unknown() {
     let whole = whole();
     for table in ["tables/frames", "tables/nodes"] {
         let mut changes = whole.changes.clone();
-        harm_one((&mut whole.files.clone(), &mut changes), (table, 1), &mut |count| count - 1);
+        harm_one(&mut whole.files.clone(), &mut changes, table, 1, &mut |count| count - 1);
         let collector = open_over(&SimDisk::of(whole.files.clone()), store_of(&changes));
         let lost = collector.state.tables.manifest().lost[0].file.path();
         assert!(lost.starts_with(table), "{lost}");

@@ -66,7 +66,11 @@ fn a_failing_log_is_reported_until_a_sync_succeeds() {
     let expected = "the log could not be written (the disk does not answer)";
     assert_eq!(reason(&fleet.collector), Some((Cause::LogFailed, expected.to_owned())));
     // What nobody waits for is not synced, and proves nothing.
-    let _ = at_once(fleet.collector.ingest.attach(TestWorker::new("x", 1).hello(), at(50)));
+    let _ = at_once(fleet.collector.ingest.attach(
+        &crate::testing::account(),
+        TestWorker::new("x", 1).hello(),
+        at(50),
+    ));
     fleet.collector.log().commit_waiting();
     assert_eq!(told(&fleet.collector), ["ingest_stopped"]);
     assert!(reason(&fleet.collector).is_some());

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::tasks::task;
 use super::telemetry::run;
-use super::workers::ingest_status;
+use super::workers::{how_it_ended, ingest_status};
 use crate::events::{Event, EventKind, Subject, WorkerIdentity};
 use crate::query::format_time;
 
@@ -25,13 +25,16 @@ pub(crate) fn subject(event: &Event) -> api::Subject {
     match &event.subject {
         Subject::Task(row) => api::Subject::Task(Box::new(task(row, event.at))),
         Subject::Worker(facts) => {
-            let WorkerIdentity { worker, epoch, host, pid, labels } = &**facts;
+            let WorkerIdentity { worker, epoch, host, pid, labels, last_seen, disconnect } =
+                &**facts;
             api::Subject::Worker(api::WorkerIdentity {
                 worker: worker.to_string(),
                 epoch: epoch.to_string(),
                 host: host.clone(),
                 pid: *pid,
                 labels: labels.clone(),
+                last_seen: format_time(*last_seen),
+                disconnect: disconnect.map(|disconnect| how_it_ended(disconnect, *pid, host)),
             })
         }
         Subject::Run(row) => api::Subject::Run(Box::new(run(row, event.at))),

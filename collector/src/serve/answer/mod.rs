@@ -2,6 +2,8 @@
 
 mod events;
 mod profile;
+mod svg;
+mod symbols;
 mod task_columns;
 mod tasks;
 mod telemetry;
@@ -17,16 +19,19 @@ use profiler_core::{Filter, State, StateSet, ThreadKind, TimeRange, Weight};
 use serde::Serialize;
 
 pub(crate) use self::events::{events, subject};
-pub(crate) use self::profile::{profile, svg_options, with_profile};
+pub(crate) use self::profile::{profile, with_profile};
+pub(crate) use self::svg::{export_options, svg_options};
+pub(crate) use self::symbols::{
+    symbols, symbols_received, symbols_removed, symbols_verified, unnamed,
+};
 pub(crate) use self::task_columns::TaskColumnsBody;
-pub(crate) use self::tasks::{progress, task_summary, tasks};
+pub(crate) use self::tasks::{progress, task_comparison, task_durations, task_summary, tasks};
 pub(crate) use self::telemetry::{resources, run, runs, transfer_summary, transfers};
 pub(crate) use self::thread_dump::thread_dump;
 pub(crate) use self::thread_time::thread_time;
 pub(crate) use self::timeline::timeline;
 pub(crate) use self::workers::{settings, workers};
 use super::error::ErrorAnswer;
-use crate::ledger::Percentiles;
 use crate::query::{Sampling, format_time};
 
 /// Answers with `body` as JSON.
@@ -36,7 +41,7 @@ pub(crate) fn json(body: &impl Serialize) -> Result<Response, ErrorAnswer> {
 }
 
 /// Answers with a text that is JSON.
-fn json_text(text: Vec<u8>) -> Response {
+pub(crate) fn json_text(text: Vec<u8>) -> Response {
     let application_json = HeaderValue::from_static("application/json");
     ([(header::CONTENT_TYPE, application_json)], text).into_response()
 }
@@ -93,9 +98,4 @@ fn sampling(sampling: &Sampling) -> api::Sampling {
         achieved_rate_hz: sampling.rate_hz(),
         achieved_share: sampling.share(),
     }
-}
-
-fn durations(spread: Percentiles) -> api::Durations {
-    let Percentiles { count, min_ns, p50_ns, p90_ns, p99_ns, max_ns, mean_ns, total_ns } = spread;
-    api::Durations { count, min_ns, p50_ns, p90_ns, p99_ns, max_ns, mean_ns, total_ns }
 }

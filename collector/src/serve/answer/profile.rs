@@ -1,12 +1,11 @@
-//! Profiles, and the lines above a flame graph.
+//! Profiles.
 
 use axum::response::Response;
-use flamegraph::SvgOptions;
-use flamegraph::text::tick_rate;
-use profiler_core::{StateSet, WorkerId};
+use flamegraph::Hidden;
+use profiler_core::WorkerId;
 
-use super::{ErrorAnswer, filter, json_text, sampling, time_range, totals};
-use crate::query::{By, ProfileAnswer, ProfileQuery, format_time};
+use super::{ErrorAnswer, filter, json_text, sampling, time_range, totals, unnamed};
+use crate::query::{By, ProfileAnswer, ProfileQuery};
 
 /// Answer of `/api/v1/profile` as JSON, without the profile itself.
 pub(crate) fn profile(query: &ProfileQuery, answer: &ProfileAnswer) -> api::ProfileAnswer {
@@ -21,9 +20,22 @@ pub(crate) fn profile(query: &ProfileQuery, answer: &ProfileAnswer) -> api::Prof
         workers: answer.facts.workers.iter().map(WorkerId::to_string).collect(),
         sampling: sampling(&answer.facts.sampling),
         totals: totals(answer.profile.total()),
+        hidden: hidden(&answer.hidden),
+        folded: answer.folded,
         empty: answer.profile.is_empty(),
         data: answer.facts.data.map(time_range),
         corrupt_files: answer.facts.damaged.clone(),
+        unnamed: unnamed(&answer.unnamed),
+    }
+}
+
+fn hidden(hidden: &Hidden) -> api::Hidden {
+    api::Hidden {
+        outside_ns: hidden.outside.total_ns(),
+        states: totals(hidden.states),
+        functions_ns: hidden.functions.total_ns(),
+        zoom_ns: hidden.zoom.total_ns(),
+        total_ns: hidden.total().total_ns(),
     }
 }
 
@@ -39,32 +51,4 @@ pub(crate) fn with_profile(
     write(&mut text).map_err(|error| ErrorAnswer::internal(&error))?;
     text.push(b'}');
     Ok(json_text(text))
-}
-
-/// Title and second line of a flame graph.
-pub(crate) fn svg_options(query: &ProfileQuery, answer: &ProfileAnswer) -> SvgOptions {
-    let tasks = match &query.filter.tasks[..] {
-        [] => "All tasks".to_owned(),
-        tasks => tasks.join(", "),
-    };
-    let title = match query.filter.states {
-        StateSet::ALL => tasks,
-        states => format!("{tasks}: {}", states.names().join(", ")),
-    };
-    let range = answer.facts.range;
-    let from = format_time(range.start());
-    let to = format_time(range.stop());
-    let workers = answer.facts.workers.len();
-    let sampling = &answer.facts.sampling;
-    let mut subtitle = format!("{from} to {to}, {workers} workers");
-    if let Some(rate) = tick_rate(sampling.ticks, sampling.sampled_ns) {
-        subtitle.push_str(", ");
-        subtitle.push_str(&rate);
-    }
-    SvgOptions {
-        title,
-        subtitle: Some(subtitle),
-        by_line: query.by == By::Line,
-        ..SvgOptions::default()
-    }
 }

@@ -1,15 +1,15 @@
 //! Rows of the ledger, their summary, and progress.
 
-use std::sync::Arc;
-
 use profiler_core::{Outcome, PhaseInterval, TaskRecord, Timestamp};
 
-use super::{durations, time_range};
+use super::time_range;
 use crate::ledger::PhaseTotal;
 use crate::query::{
-    ProgressAnswer, ProgressRow, SummaryRow, TaskAnswer, TaskQuery, TaskSummary, format_time,
+    ProgressAnswer, ProgressRow, SummaryRow, TaskAnswer, TaskComparison, TaskDurations, TaskQuery,
+    TaskSummary, format_time,
 };
 use crate::rows::TaskRow;
+use crate::significance::FALSE_ALARMS;
 
 /// Answer of `/api/v1/tasks`.
 pub(crate) fn tasks(query: &TaskQuery, answer: TaskAnswer, now: Timestamp) -> api::TasksAnswer {
@@ -20,6 +20,7 @@ pub(crate) fn tasks(query: &TaskQuery, answer: TaskAnswer, now: Timestamp) -> ap
         truncated: selection.total > selection.rows.len() as u64,
         aggregated: answer.aggregated,
         corrupt_files: answer.damaged,
+        sort: query.order.name().into(),
         tasks: selection.rows.iter().map(|row| task(row, now)).collect(),
     }
 }
@@ -80,13 +81,36 @@ fn task_name(row: &SummaryRow) -> api::TaskName {
         name: row.name.to_string(),
         running: row.running,
         outcomes: outcomes.collect(),
-        durations: row.spread.map(durations),
-        phases: row.phases.iter().map(phase_sum).collect(),
+        durations: row.spread,
+        phases: row.phases.iter().map(|(name, total)| phase_sum(name, total)).collect(),
     }
 }
 
-fn phase_sum((name, total): &(Arc<str>, PhaseTotal)) -> api::PhaseSum {
+fn phase_sum(name: &str, total: &PhaseTotal) -> api::PhaseSum {
     api::PhaseSum { name: name.to_string(), tasks: total.count, duration_ns: total.duration_ns }
+}
+
+/// Answer of `/api/v1/tasks/compare`.
+pub(crate) fn task_comparison(answer: TaskComparison) -> api::TaskComparisonAnswer {
+    api::TaskComparisonAnswer {
+        before: time_range(answer.before),
+        after: time_range(answer.after),
+        false_alarms: FALSE_ALARMS,
+        tests: answer.tests as u64,
+        corrupt_files: answer.damaged,
+        names: answer.names,
+        omitted: answer.omitted as u64,
+    }
+}
+
+/// Answer of `/api/v1/tasks/durations`.
+pub(crate) fn task_durations(answer: TaskDurations) -> api::TaskDurationsAnswer {
+    api::TaskDurationsAnswer {
+        range: time_range(answer.range),
+        step_ns: answer.step_ns,
+        corrupt_files: answer.damaged,
+        points: answer.points,
+    }
 }
 
 /// Answer of `/api/v1/progress`.
@@ -96,6 +120,7 @@ pub(crate) fn progress(answer: ProgressAnswer) -> api::ProgressAnswer {
         now_ns: answer.now.unix_ns(),
         corrupt_files: answer.damaged,
         names: answer.rows.iter().map(progress_of_name).collect(),
+        omitted: answer.omitted,
     }
 }
 

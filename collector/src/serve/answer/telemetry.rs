@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use profiler_core::Timestamp;
 
-use super::{durations, time_range};
+use super::time_range;
 use crate::query::{
     ResourceAnswer, ResourceQuery, ResourceSeries, TransferAnswer, TransferQuery, TransferSummary,
     displayed_unit, format_time,
@@ -85,7 +85,7 @@ fn link_sums(sum: &LinkSum) -> api::LinkSums {
         compressed_bytes: sum.compressed_bytes,
         duration_ns: sum.duration_ns,
         bandwidth,
-        durations: sum.durations.percentiles().map(durations),
+        durations: sum.durations.percentiles(),
     }
 }
 

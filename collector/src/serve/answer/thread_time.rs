@@ -22,11 +22,11 @@ fn thread(time: ThreadTime) -> api::ThreadTime {
         thread: thread.name.map(|name| name.to_string()),
         thread_id: Some(thread.id).filter(|id| *id > 0),
         total_ns,
-        parts: parts.into_iter().map(part).collect(),
+        parts: parts.into_iter().map(|(part, time_ns)| part_of(part, time_ns)).collect(),
     }
 }
 
-fn part((part, time_ns): (ThreadTimePart, u64)) -> api::ThreadTimePart {
+fn part_of(part: ThreadTimePart, time_ns: u64) -> api::ThreadTimePart {
     let ThreadTimePart { task, phase, state } = part;
     api::ThreadTimePart {
         task: task.map(|name| name.to_string()),

@@ -1,15 +1,27 @@
 //! Workers, their settings, and the data that the collector retains.
 
+use std::time::Duration;
+
+use profiler_core::limits::bounded;
 use profiler_core::{StateSet, Timestamp};
 
 use super::{state_names, time_range};
+use crate::collector::QuotaView;
 use crate::ingest::SettingsView;
 use crate::ingest_status::IngestBlocked;
+use crate::limits::{AUDIT_TEXT_BYTES_MAX, nanoseconds};
+use crate::pushed::{PushCounts, Pushed, ScrapeStatus};
 use crate::query::{EpochView, FleetView, format_time};
+use crate::rows::Disconnect;
 use crate::session::Presence;
 
 /// Answer of `/api/v1/workers`.
-pub(crate) fn workers(fleet: &FleetView, now: Timestamp) -> api::WorkersAnswer {
+pub(crate) fn workers(
+    fleet: &FleetView,
+    quotas: &[QuotaView],
+    pushed: &Pushed,
+    now: Timestamp,
+) -> api::WorkersAnswer {
     let mut workers: Vec<api::WorkerEpochs> = Vec::new();
     for view in &fleet.epochs {
         let epoch = epoch(view);
@@ -24,6 +36,10 @@ pub(crate) fn workers(fleet: &FleetView, now: Timestamp) -> api::WorkersAnswer {
         now_ns: now.unix_ns(),
         ingest: ingest_status(fleet.blocked.as_ref()),
         workers,
+        omitted: fleet.omitted,
+        quotas: quotas.iter().map(|view| quota_use(view, now)).collect(),
+        pushes: pushes(pushed),
+        scrapes: scrapes(pushed),
         retained: api::Retained {
             data: fleet.data.map(time_range),
             unsealed_windows: fleet.windows,
@@ -37,6 +53,47 @@ pub(crate) fn workers(fleet: &FleetView, now: Timestamp) -> api::WorkersAnswer {
     }
 }
 
+fn pushes(pushed: &Pushed) -> Vec<api::PushCounts> {
+    let counts = |(source, counts): (&'static str, PushCounts)| api::PushCounts {
+        source: source.into(),
+        series: pushed.live_count(source) as u64,
+        stored: counts.stored,
+        stored_ns: counts.stored_ns,
+        empty: counts.empty,
+        without_time: counts.without_time,
+        rejected: counts.rejected,
+        last_rejection: counts.last_rejection,
+    };
+    pushed.counters.all().into_iter().map(counts).collect()
+}
+
+fn scrapes(pushed: &Pushed) -> Vec<api::Scrape> {
+    let scrape = |(name, status): (String, ScrapeStatus)| api::Scrape {
+        name,
+        url: status.url,
+        every_ns: nanoseconds(status.every).unsigned_abs(),
+        stored: status.stored,
+        stored_at: status.stored_at.map(format_time),
+        failed: status.failed,
+        failure: status.failure,
+    };
+    pushed.scrapes.all().into_iter().map(scrape).collect()
+}
+
+fn quota_use(view: &QuotaView, now: Timestamp) -> api::QuotaUse {
+    let QuotaView { account, quota, counted } = view;
+    let age = counted.last.map_or(Duration::ZERO, |last| last.elapsed());
+    let identity = account.identity.to_string();
+    api::QuotaUse {
+        identity: bounded(&identity, AUDIT_TEXT_BYTES_MAX).into_owned(),
+        quota: quota.name().into(),
+        value: account.value_of(*quota),
+        refused: counted.refused,
+        delayed: counted.delayed,
+        last: format_time(now.shifted(-nanoseconds(age))),
+    }
+}
+
 fn epoch(view: &EpochView) -> api::Epoch {
     let agent = &view.agent;
     let settings = view.applied.as_ref().map(|applied| applied.settings);
@@ -45,6 +102,8 @@ fn epoch(view: &EpochView) -> api::Epoch {
     // another on this stream.
     let first_mode = connected.then_some(&agent.sampler_mode);
     let mode = view.applied.as_ref().map(|applied| &applied.mode).or(first_mode);
+    let blocked = view.applied.as_ref().and_then(|applied| applied.signal_blocked);
+    let offset_ns = view.clock.map_or(0, |clock| clock.offset_ns);
     let state = match view.presence {
         Presence::Connected => "connected",
         Presence::Away(_) => "away",
@@ -57,6 +116,8 @@ fn epoch(view: &EpochView) -> api::Epoch {
         pid: agent.pid,
         agent_version: agent.agent_version.clone(),
         sampler_mode: mode.cloned(),
+        signal_blocked_threads: blocked.map_or(0, |blocked| blocked.threads),
+        signal_blocked_since: blocked.map(|blocked| format_time(blocked.since.shifted(offset_ns))),
         interval_ns: settings.map_or(agent.interval_ns, |settings| settings.interval_ns),
         enabled: settings.is_none_or(|settings| settings.enabled),
         states: state_names(settings.map_or(StateSet::ALL, |settings| settings.states)),
@@ -66,6 +127,10 @@ fn epoch(view: &EpochView) -> api::Epoch {
         connected,
         first_seen: format_time(view.first_seen),
         last_seen: format_time(view.last_seen),
+        disconnect: view
+            .presence
+            .disconnect()
+            .map(|disconnect| how_it_ended(disconnect, agent.pid, &agent.host)),
         clock: view
             .clock
             .map(|clock| api::Clock { offset_ns: clock.offset_ns, error_ns: clock.error_ns }),
@@ -74,9 +139,21 @@ fn epoch(view: &EpochView) -> api::Epoch {
         ticks_throttled: view.ticks.throttled,
         acked_seq: view.acked_seq,
         account: loss_account(view),
-        refused: view.refused,
-        last_refusal: view.last_refusal.clone(),
+        rejected: view.rejected,
+        last_rejection: view.last_rejection.clone(),
         running_tasks: view.running,
+    }
+}
+
+/// How the stream of that process ended.
+pub(super) fn how_it_ended(disconnect: Disconnect, pid: u32, host: &str) -> api::Disconnect {
+    let Disconnect { at, reason } = disconnect;
+    api::Disconnect {
+        reason: reason.name().into(),
+        cause: reason.cause().into(),
+        next_step: reason.next_step(pid, host),
+        at: format_time(at),
+        at_ns: at.unix_ns(),
     }
 }
 
@@ -85,7 +162,7 @@ fn loss_account(view: &EpochView) -> api::LossAccount {
     api::LossAccount {
         accepted_ns: account.accepted_ns,
         stored_ns: view.stored_ns,
-        lost_refused_ns: account.lost_refused_ns,
+        lost_rejected_ns: account.lost_rejected_ns,
         lost_by_collector_ns: account.lost_by_collector_ns,
         lost_queue_ns: account.lost_queue_ns,
         lost_tasks: account.lost_tasks,

@@ -54,6 +54,8 @@ fn applied(revision: u64, interval_ns: u64, enabled: bool) -> agent_message::Kin
         enabled,
         states: StateSet::ALL.bits().into(),
         mode: "by hand".to_owned(),
+        signal_blocked_threads: 2,
+        signal_blocked_since_ns: 1_000_000_000,
     })
 }
 
@@ -75,6 +77,8 @@ async fn settings_reach_a_connected_agent_and_the_answer_shows_those_applied() {
     }]});
     assert_eq!(json_of(answer).await, expected);
     let epoch = &running.json(path).await["workers"][0]["epochs"][0];
+    assert_eq!(epoch["signal_blocked_threads"], 2);
+    assert_eq!(epoch["signal_blocked_since"], "1970-01-01T00:00:01.000000000Z");
     let shown = ["interval_ns", "enabled", "states", "sampler_mode", "settings_pending"];
     let shown: Vec<&Value> = shown.iter().map(|field| &epoch[field]).collect();
     let expected = [json!(20_000_000), json!(true), states, json!("by hand"), json!(false)];
@@ -141,7 +145,9 @@ async fn answer_with(client: &mut Client, threads: &[(&str, u32, Option<State>, 
     let place = |state| State::ALL.iter().position(|known| *known == state).unwrap() + 1;
     let threads = (1..).zip(threads).map(|(thread_id, (name, node, state, blocked_ns))| {
         let state = u32::try_from(state.map_or(0, place)).unwrap();
-        let (name, node, blocked_ns) = ((*name).to_owned(), *node, *blocked_ns);
+        let name = (*name).to_owned();
+        let node = *node;
+        let blocked_ns = *blocked_ns;
         v1::ThreadStack { thread_id, name, node, state, age_ns: 3, blocked_ns }
     });
     let threads = threads.collect();
@@ -244,7 +250,7 @@ async fn an_invalid_report_is_counted_as_refused_and_does_not_end_the_stream() {
     assert_eq!(client.ask(agent_message::Kind::Flush(flush)).await, "ack 2");
     let epoch = &running.json("/api/v1/workers").await["workers"][0]["epochs"][0];
     let reason = "the interval in nanoseconds is 5; it must be from 1 ms to 1 s";
-    assert_eq!((&epoch["refused"], &epoch["last_refusal"]), (&json!(1), &json!(reason)));
+    assert_eq!((&epoch["rejected"], &epoch["last_rejection"]), (&json!(1), &json!(reason)));
     assert_eq!(epoch["interval_ns"], 10_000_000, "as in its Hello");
 }
 

@@ -28,6 +28,7 @@ pub(super) fn check(path: &str, body: &Value) {
         "transfers" => reads_back::<api::TransfersAnswer>(body),
         "resources" => reads_back::<api::ResourcesAnswer>(body),
         "runs" => reads_back::<api::RunsAnswer>(body),
+        "session" => reads_back::<api::SessionAnswer>(body),
         "events/recent" => reads_back::<api::EventsAnswer>(body),
         other => panic!("no body is known of {other}"),
     }

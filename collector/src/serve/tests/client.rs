@@ -3,6 +3,7 @@
 
 use std::net::SocketAddr;
 
+use profiler_core::Token;
 use profiler_core::wire::FlushDeltaCodec;
 use profiler_core::wire::v1::collector_message::Kind;
 use profiler_core::wire::v1::{self, AgentMessage, CollectorMessage, agent_message};
@@ -19,6 +20,7 @@ use tonic_prost::ProstCodec;
 use super::in_time;
 
 /// One agent's stream.
+#[derive(Debug)]
 pub(super) struct Client {
     pub(super) welcome: v1::Welcome,
     messages: mpsc::Sender<AgentMessage>,
@@ -29,13 +31,22 @@ pub(super) struct Client {
 impl Client {
     /// Sends Hello and receives Welcome.
     pub(super) async fn attach(address: SocketAddr, hello: v1::Hello) -> Client {
+        Client::attach_with(address, hello, None).await.unwrap()
+    }
+
+    /// The same with a token, or how the stream ends.
+    pub(super) async fn attach_with(
+        address: SocketAddr,
+        hello: v1::Hello,
+        token: Option<&Token>,
+    ) -> Result<Client, Status> {
         let (messages, receiver) = mpsc::channel(16);
         let hello = AgentMessage { kind: Some(agent_message::Kind::Hello(hello)) };
         messages.send(hello).await.unwrap();
-        let mut answers = open(address, ReceiverStream::new(receiver)).await.unwrap();
-        let first = answers.message().await.unwrap().unwrap().kind;
+        let mut answers = open_with(address, ReceiverStream::new(receiver), token).await?;
+        let first = in_time(answers.message()).await?.unwrap().kind;
         let Some(Kind::Welcome(welcome)) = first else { panic!("{first:?}") };
-        Client { welcome, messages, deltas: FlushDeltaCodec::default(), answers }
+        Ok(Client { welcome, messages, deltas: FlushDeltaCodec::default(), answers })
     }
 
     /// How a stream of these messages ends.
@@ -99,19 +110,33 @@ async fn open<M: prost::Message + Default + 'static>(
     address: SocketAddr,
     messages: impl Stream<Item = M> + Send + 'static,
 ) -> Result<Streaming<CollectorMessage>, Status> {
+    open_with(address, messages, None).await
+}
+
+async fn open_with<M: prost::Message + Default + 'static>(
+    address: SocketAddr,
+    messages: impl Stream<Item = M> + Send + 'static,
+    token: Option<&Token>,
+) -> Result<Streaming<CollectorMessage>, Status> {
     let endpoint: Endpoint = Channel::from_shared(format!("http://{address}")).unwrap();
     let mut grpc = tonic::client::Grpc::new(endpoint.connect().await.unwrap());
     grpc.ready().await.unwrap();
     let path = PathAndQuery::from_static("/emberline.v1.Ingest/Attach");
     let codec = ProstCodec::<M, CollectorMessage>::default();
-    Ok(grpc.streaming(Request::new(messages), path, codec).await?.into_inner())
+    let mut request = Request::new(messages);
+    if let Some(token) = token {
+        request.metadata_mut().insert("authorization", token.bearer().parse().unwrap());
+    }
+    Ok(grpc.streaming(request, path, codec).await?.into_inner())
 }
 
 /// A raw HTTP response.
 pub(super) struct Answer {
     pub(super) status: u16,
     head: String,
+    /// As text; bytes that are none are replaced.
     pub(super) body: String,
+    pub(super) bytes: Vec<u8>,
 }
 
 impl Answer {
@@ -137,16 +162,41 @@ pub(super) async fn send(
     content_type: &str,
     body: &str,
 ) -> Answer {
+    let host = address.to_string();
+    send_with(address, line, &[("host", &host), ("content-type", content_type)], body).await
+}
+
+/// The same, with exactly these headers and those of the body's length.
+pub(super) async fn send_with(
+    address: SocketAddr,
+    line: &str,
+    headers: &[(&str, &str)],
+    body: &str,
+) -> Answer {
+    send_bytes(address, line, headers, body.as_bytes()).await
+}
+
+/// The same, with a body that need not be text.
+pub(super) async fn send_bytes(
+    address: SocketAddr,
+    line: &str,
+    headers: &[(&str, &str)],
+    body: &[u8],
+) -> Answer {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let length = body.len();
+    let headers: String =
+        headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
     let text = format!(
-        "{line} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\ncontent-type: {content_type}\r\n\
-         content-length: {length}\r\n\r\n{body}"
+        "{line} HTTP/1.1\r\n{headers}connection: close\r\ncontent-length: {length}\r\n\r\n"
     );
-    stream.write_all(text.as_bytes()).await.unwrap();
-    let mut text = String::new();
-    stream.read_to_string(&mut text).await.unwrap();
-    let (head, body) = text.split_once("\r\n\r\n").unwrap();
+    stream.write_all(&[text.as_bytes(), body].concat()).await.unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).await.unwrap();
+    let head_bytes = answer.windows(4).position(|end| end == b"\r\n\r\n").unwrap();
+    let head = str::from_utf8(&answer[..head_bytes]).unwrap();
+    let bytes = answer[head_bytes + 4..].to_vec();
     let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-    Answer { status, head: head.to_owned(), body: body.to_owned() }
+    let body = String::from_utf8_lossy(&bytes).into_owned();
+    Answer { status, head: head.to_owned(), body, bytes }
 }

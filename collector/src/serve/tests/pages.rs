@@ -2,26 +2,32 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::time::Instant;
 
 use axum::extract::Query;
 use profiler_core::State;
 use profiler_core::wire::v1::agent_message::Kind;
 use serde_json::Value;
-use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
 use super::super::answer;
-use super::super::http::Reader;
+use super::super::error::ErrorAnswer;
+use super::super::gate::Gate;
+use super::super::origin::PublicNames;
+use super::super::reader::{Answerer, Pairs, Reader};
 use super::super::router;
 use super::client::{Client, get};
-use super::{attached, in_time, serve, serve_full, wait_until};
+use super::{PATIENCE, attached, in_time, serve, serve_full, wait_until};
+use crate::auth::{TokenSource, Tokens};
 use crate::clock::Clock;
 use crate::collector::{Collector, Settings};
 use crate::limits::{PAGES_MAX, QUERIES_MAX, QUERIES_WAITING_MAX};
-use crate::testing::{TestWorker, at};
+use crate::shares::{Account, SlotPool, Turn};
+use crate::testing::{TestWorker, account, at};
 
 /// A page that listens for updates.
 struct Page(BufReader<TcpStream>);
@@ -103,7 +109,17 @@ async fn pages_beyond_the_limit_are_rejected() {
         pages.push(page);
     }
     let mut more = Page::open(running.address).await;
-    assert_eq!(more.line("HTTP/1.1 ").await.unwrap(), "503 Service Unavailable");
+    assert_eq!(more.line("HTTP/1.1 ").await.unwrap(), "429 Too Many Requests");
+}
+
+/// Every turn for queries, of another identity than the test's.
+async fn all_turns(reader: &Reader) -> Vec<Turn> {
+    let account = Account::of_test(2);
+    let mut turns = Vec::new();
+    for _ in 0..QUERIES_MAX {
+        turns.push(in_time(reader.query_turns.take(&account)).await);
+    }
+    turns
 }
 
 /// Running queries, and the most at any time.
@@ -115,12 +131,12 @@ async fn few_of_a_hundred_queries_run_at_once() {
     let collector = Arc::new(Collector::new(Settings::default()));
     let reader = Reader::new(collector);
     // No query runs before all are queued.
-    let permits =
-        reader.query_permits.clone().acquire_many_owned(QUERIES_MAX as u32).await.unwrap();
+    let turns = all_turns(&reader).await;
     let queries = (0..100).map(|_| {
         let reader = reader.clone();
         tokio::spawn(async move {
-            let answer = reader.answer(Ok(Query(Vec::new())), |_| {
+            let pairs = Pairs { pairs: Ok(Query(Vec::new())), account: account() };
+            let answer = reader.answer(pairs, |_| {
                 MOST.fetch_max(RUNNING.fetch_add(1, SeqCst) + 1, SeqCst);
                 // Lets others start, if they may.
                 std::thread::yield_now();
@@ -132,16 +148,60 @@ async fn few_of_a_hundred_queries_run_at_once() {
     });
     let queries: Vec<_> = queries.collect();
     // Those that find no slot are rejected at once; all others wait.
-    let slots = QUERIES_MAX + QUERIES_WAITING_MAX;
+    let slots = SlotPool::capacity(QUERIES_MAX + QUERIES_WAITING_MAX);
     let rejected = || queries.iter().filter(|query| query.is_finished()).count();
     wait_until("the rejected queries", || rejected() >= 100 - slots).await;
-    drop(permits);
+    drop(turns);
     let mut answered = 0;
     for query in queries {
         answered += usize::from(query.await.unwrap());
     }
     assert_eq!(answered, slots);
     assert!((1..=QUERIES_MAX).contains(&MOST.load(SeqCst)), "{MOST:?}");
+}
+
+/// Whether the honest reader below was answered.
+static HONEST_ANSWERED: AtomicBool = AtomicBool::new(false);
+
+/// Finding F12: seventy readers of one identity took both turns and the queue behind them.
+#[tokio::test]
+async fn a_reader_waits_for_one_query_of_a_greedy_identity_and_not_for_all() {
+    let reader = Reader::new(Arc::new(Collector::new(Settings::default())));
+    let [greedy, honest] = [2, 3].map(Account::of_test);
+    let turns = all_turns(&reader).await;
+    let ask = |account: &Arc<Account>, answerer: Answerer| {
+        let reader = reader.clone();
+        let pairs = Pairs { pairs: Ok(Query(Vec::new())), account: account.clone() };
+        tokio::spawn(async move { reader.answer(pairs, answerer).await.is_ok() })
+    };
+    let free = reader.queue_slots.available_permits();
+    let are_waiting = |count| {
+        let reader = reader.clone();
+        move || reader.queue_slots.available_permits() == free - count
+    };
+    // Each keeps its turn until the honest reader is answered.
+    let wait: Answerer = |_| {
+        let begin = Instant::now();
+        while !HONEST_ANSWERED.load(SeqCst) {
+            if begin.elapsed() > PATIENCE {
+                return Err(ErrorAnswer::busy());
+            }
+            std::thread::yield_now();
+        }
+        answer::json(&())
+    };
+    let greedy: Vec<_> = (0..60).map(|_| ask(&greedy, wait)).collect();
+    wait_until("the greedy queries", are_waiting(60)).await;
+    let honest = ask(&honest, |_| {
+        HONEST_ANSWERED.store(true, SeqCst);
+        answer::json(&())
+    });
+    wait_until("the honest query", are_waiting(61)).await;
+    drop(turns);
+    assert!(honest.await.unwrap());
+    for query in greedy {
+        assert!(query.await.unwrap());
+    }
 }
 
 /// Fifty pages wait for profiles while an agent's flushes are acknowledged. The test counts waiting
@@ -153,13 +213,14 @@ async fn fifty_waiting_pages_delay_no_agent() {
     let (_stop, stopping) = watch::channel(false);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let routes = router(reader.clone(), &stopping);
+    let tokens = Tokens::open(TokenSource::None).unwrap();
+    let gate = Gate::new(Arc::new(tokens), Clock::default());
+    let routes = router(reader.clone(), PublicNames::default(), gate, "task", &stopping);
     let served = tokio::spawn(async move { axum::serve(listener, routes).await });
-    let permits =
-        reader.query_permits.clone().acquire_many_owned(QUERIES_MAX as u32).await.unwrap();
+    let turns = all_turns(&reader).await;
     let ask = || tokio::spawn(get(address, "/api/v1/profile?from=1000000"));
     let pages: Vec<_> = (0..50).map(|_| ask()).collect();
-    let free = QUERIES_MAX + QUERIES_WAITING_MAX - pages.len();
+    let free = SlotPool::capacity(QUERIES_MAX + QUERIES_WAITING_MAX) - pages.len();
     wait_until("the waiting pages", || reader.queue_slots.available_permits() <= free).await;
     let mut worker = TestWorker::new("w", 1);
     let mut client = Client::attach(address, worker.hello()).await;
@@ -173,11 +234,42 @@ async fn fifty_waiting_pages_delay_no_agent() {
     }
     assert_eq!(reader.queue_slots.available_permits(), free);
     assert!(pages.iter().all(|page| !page.is_finished()));
-    drop(permits);
+    drop(turns);
     for page in pages {
         let answer = page.await.unwrap();
         assert_eq!(answer.status, 200);
         assert!(answer.body.contains(r#""total_ns":10}"#), "{}", answer.body);
     }
     served.abort();
+}
+
+/// The whole answer to a request with this `accept` header.
+async fn answer_to(address: SocketAddr, path: &str, accept: &str) -> String {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let ask = format!(
+        "GET {path} HTTP/1.1\r\nhost: {address}\r\naccept: {accept}\r\nconnection: close\r\n\r\n"
+    );
+    stream.write_all(ask.as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    in_time(stream.read_to_end(&mut answer)).await.unwrap();
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+#[tokio::test]
+async fn an_unknown_address_is_a_document_for_browsers_and_json_for_programs() {
+    let running = serve().await;
+    let browser = "text/html,application/xhtml+xml,*/*;q=0.8";
+    for (path, home) in [("/nope", "./"), ("/profile/", "./../"), ("/a/b/%3Cb%3E", "./../../")] {
+        let answer = answer_to(running.address, path, browser).await;
+        assert!(answer.starts_with("HTTP/1.1 404 "), "{answer}");
+        assert!(answer.contains("content-type: text/html"), "{answer}");
+        assert!(answer.contains("content-security-policy: default-src 'none'"), "{answer}");
+        assert!(answer.contains(&format!("<a href=\"{home}\">")), "{answer}");
+        let answer = answer_to(running.address, path, "*/*").await;
+        assert!(answer.contains("no such path"), "{answer}");
+    }
+    let answer = answer_to(running.address, "/api/v1/nope", browser).await;
+    assert!(answer.contains("application/json") && answer.contains("no such path"), "{answer}");
+    let icon = answer_to(running.address, "/favicon.ico", "image/*").await;
+    assert!(icon.starts_with("HTTP/1.1 200 ") && icon.contains("image/png"), "{}", icon.len());
 }

@@ -7,7 +7,7 @@ use super::{Running, attached, serve};
 
 impl Running {
     /// Checks the error, and its list of allowed or nearest words.
-    async fn check(&self, path: &str, status: u16, error: &str, list: Value) {
+    pub(super) async fn check(&self, path: &str, status: u16, error: &str, list: Value) {
         let answer = get(self.address, path).await;
         let body: Value = serde_json::from_str(&answer.body).unwrap();
         let lists = [&body["allowed"], &body["nearest"]].into_iter().find(|list| !list.is_null());
@@ -22,20 +22,33 @@ impl Running {
 async fn an_unknown_choice_lists_all_choices() {
     let running = serve().await;
     let (_, _client) = attached(&running, "worker-1").await;
-    let states = json!(["cpu", "runnable", "wait", "lock", "sleep", "network", "disk", "other"]);
-    let error =
-        "invalid state=\"CPU\"; allowed: cpu, runnable, wait, lock, sleep, network, disk, other";
+    let states =
+        json!(["cpu", "runnable", "wait", "lock", "sleep", "network", "disk", "other", "all"]);
+    let error = "invalid state=\"CPU\"; allowed: cpu, runnable, wait, lock, sleep, network, disk, \
+                 other, all";
     running.check("/api/v1/profile?state=cpu&state=CPU", 400, error, states).await;
     let error = "invalid threads=\"\"; allowed: program, agent, all";
     let threads = json!(["program", "agent", "all"]);
     running.check("/api/v1/profile?threads=", 400, error, threads).await;
-    let error = "invalid format=\"pdf\"; allowed: json, columns, collapsed, svg";
+    let error = "invalid format=\"pdf\"; allowed: json, columns, collapsed, svg, pprof, \
+                 speedscope, firefox, nested, csv, parquet";
     running
         .check(
             "/api/v1/profile?format=pdf",
             400,
             error,
-            json!(["json", "columns", "collapsed", "svg"]),
+            json!([
+                "json",
+                "columns",
+                "collapsed",
+                "svg",
+                "pprof",
+                "speedscope",
+                "firefox",
+                "nested",
+                "csv",
+                "parquet"
+            ]),
         )
         .await;
     let error = "invalid by=\"file\"; allowed: function, line";
@@ -80,8 +93,8 @@ async fn an_unknown_label_phase_or_group_lists_the_known_ones() {
     running.check("/api/v1/profile?phase=transver", 404, error, json!(["transfer"])).await;
     let error = "no worker has a label \"\"";
     running.check("/api/v1/profile?group=label:", 400, error, json!([])).await;
-    let error = "invalid group=\"zone\"; allowed: worker; host; label:KEY; phase";
-    let allowed = json!(["worker", "host", "label:KEY", "phase"]);
+    let error = "invalid group=\"zone\"; allowed: worker; host; label:KEY; phase; second";
+    let allowed = json!(["worker", "host", "label:KEY", "phase", "second"]);
     running.check("/api/v1/profile?group=zone", 400, error, allowed).await;
 }
 
@@ -91,14 +104,16 @@ async fn an_invalid_time_range_or_number_lists_what_is_allowed() {
     let (_, _client) = attached(&running, "worker-1").await;
     let times = json!([
         "now",
-        "a time ago: -5m, -90s, -1h30m, -2d",
-        "RFC 3339: 2026-01-31T12:00:00Z, or without a zone, in UTC: 2026-01-31 12:00:00.5",
+        "a time ago: -5m, -90s, -1h30m, -2d, 10m ago",
+        "a time of day, the last one: 17:20, 17:20:05.5",
+        "a date, or a date and a time of day: 2026-01-31, 2026-01-31 12:00",
+        "RFC 3339: 2026-01-31T12:00:00Z, 2026-01-31T13:00:00+01:00",
         "Unix seconds: 1769860800.5",
     ]);
-    let error = "invalid from=\"5m\"; allowed: now; a time ago: -5m, -90s, -1h30m, \
-                 -2d; RFC 3339: 2026-01-31T12:00:00Z, or without a zone, in UTC: 2026-01-31 \
-                 12:00:00.5; Unix seconds: 1769860800.5";
-    running.check("/api/v1/profile?from=5m", 400, error, times).await;
+    let error = "invalid from=\"5x\"; allowed: now; a time ago: -5m, -90s, -1h30m, -2d, 10m ago; a time of day, \
+                 the last one: 17:20, 17:20:05.5; a date, or a date and a time of day: 2026-01-31, 2026-01-31 \
+                 12:00; RFC 3339: 2026-01-31T12:00:00Z, 2026-01-31T13:00:00+01:00; Unix seconds: 1769860800.5";
+    running.check("/api/v1/profile?from=5x", 400, error, times).await;
     let error = "to=\"9999-12-31T23:59:59Z\" is out of range: times are from \
                  1677-09-21T00:12:43.145224192Z to 2262-04-11T23:47:16.854775807Z";
     running.check("/api/v1/profile?to=9999-12-31T23:59:59Z", 400, error, Value::Null).await;
@@ -131,10 +146,32 @@ async fn an_unknown_or_repeated_parameter_path_or_method_is_rejected() {
     let running = serve().await;
     let (_, _client) = attached(&running, "worker-1").await;
     let error = "unknown parameter \"tsak\"; allowed: from, to, run, task, worker, label, \
-                 state, threads, phase, phases, group, by, format";
+                 state, threads, phase, phases, group, by, format, outside, stacks, focus, hide, merge, \
+                 recursion, invert, zoom, thread, thread_id";
     let names = json!([
-        "from", "to", "run", "task", "worker", "label", "state", "threads", "phase", "phases",
-        "group", "by", "format"
+        "from",
+        "to",
+        "run",
+        "task",
+        "worker",
+        "label",
+        "state",
+        "threads",
+        "phase",
+        "phases",
+        "group",
+        "by",
+        "format",
+        "outside",
+        "stacks",
+        "focus",
+        "hide",
+        "merge",
+        "recursion",
+        "invert",
+        "zoom",
+        "thread",
+        "thread_id"
     ]);
     running.check("/api/v1/profile?tsak=load", 400, error, names).await;
     let error = "the parameter from was given 2 times; at most 1 is allowed";
@@ -144,13 +181,40 @@ async fn an_unknown_or_repeated_parameter_path_or_method_is_rejected() {
     running.check(&format!("/api/v1/profile?{many}"), 400, error, Value::Null).await;
     let paths = json!([
         "/livez",
+        "/readyz",
+        "/metrics",
+        "/api/v1/session",
         "/api/v1/profile",
+        "/api/v1/profile.svg",
+        "/api/v1/profile.json",
+        "/api/v1/profile.collapsed",
+        "/api/v1/profile.pb.gz",
+        "/api/v1/profile.speedscope.json",
+        "/api/v1/profile.firefox.json",
+        "/api/v1/profile.nested.json",
+        "/api/v1/profile.csv",
+        "/api/v1/profile.parquet",
+        "/api/v1/timeline.csv",
+        "/api/v1/timeline.parquet",
+        "/api/v1/tasks.csv",
+        "/api/v1/tasks.parquet",
+        "/api/v1/tasks.hlog",
+        "/api/v1/resources.csv",
+        "/api/v1/resources.parquet",
+        "/api/v1/transfers.csv",
+        "/api/v1/transfers.parquet",
+        "/debug/pprof/profile",
         "/api/v1/timeline",
         "/api/v1/tasks",
+        "/api/v1/tasks/compare",
+        "/api/v1/tasks/durations",
         "/api/v1/thread-time",
         "/api/v1/workers",
         "/api/v1/workers/settings",
         "/api/v1/thread-dump",
+        "/api/v1/symbols",
+        "/api/v1/symbols/verify",
+        "/api/v1/symbols/gc",
         "/api/v1/updates",
         "/api/v1/transfers",
         "/api/v1/resources",

@@ -53,11 +53,13 @@ async fn a_profile_has_the_same_headers_in_each_format() {
     assert_eq!(collapsed.header("content-security-policy"), Some("default-src 'none'"));
     let svg = get(running.address, &format!("/api/v1/profile?{ALL}&format=svg")).await;
     assert!(svg.body.contains("<svg") && svg.body.contains("parse"), "{}", svg.body);
-    let rate = "1 workers, 95 of 100 ticks/s, 4 skipped (agent CPU limit), 1 missed<";
+    let rate = "; 95 of 100 ticks/s, 4 skipped (agent CPU limit), 1 missed<";
     assert!(svg.body.contains(rate), "{}", svg.body);
     assert_eq!(svg.header("content-type"), Some("image/svg+xml"));
     assert_eq!(svg.header("x-content-type-options"), Some("nosniff"));
-    let policy = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'";
+    let policy = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; \
+                  sandbox allow-scripts; base-uri 'none'; form-action 'none'; \
+                  frame-ancestors 'none'";
     assert_eq!(svg.header("content-security-policy"), Some(policy));
 }
 
@@ -78,7 +80,7 @@ async fn waiting_can_be_selected_as_a_whole_or_by_kind() {
         assert_eq!(timeline["series"][0]["totals"]["total_ns"].as_u64().unwrap_or(0), total_ns);
     }
     let svg = get(running.address, &format!("/api/v1/profile?{ALL}&format=svg&state=wait")).await;
-    assert!(svg.body.contains(">All tasks: wait<"), "{}", svg.body);
+    assert!(svg.body.contains(">All tasks on w (host-1), wait<"), "{}", svg.body);
 }
 
 #[tokio::test]

@@ -12,7 +12,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::client::{Client, get, send};
+use super::client::{Client, get, request, send};
 use super::{ALL, Running, attached, serve};
 use crate::limits::EVENT_SUBSCRIBERS_MAX;
 use crate::testing::{SECOND_NS, TestWorker, at};
@@ -81,6 +81,15 @@ async fn transfers_are_answered_as_rows_and_as_sums() {
     assert_eq!((&answer["total"], &answer["truncated"]), (&json!(1), &json!(false)));
     let none = running.json(&format!("/api/v1/transfers?{ALL}&direction=outgoing")).await;
     assert_eq!(none["transfers"], json!([]));
+    let path = format!("/api/v1/transfers.csv?{ALL}&task=load&type=Matrix");
+    let csv = request(running.address, "GET", &path).await;
+    assert_eq!(csv.status, 200, "{}", csv.body);
+    let rows: Vec<&str> = csv.body.lines().collect();
+    let row = "w,0000000000000001,4,incoming,w-2,\"[\"\"x-1\"\"]\",2,Matrix,3000,1000,\
+               1970-01-12T13:46:50.000000000Z,1970-01-12T13:46:52.000000000Z,2000000000,1500,1,12,ok,";
+    assert_eq!(rows[1..], [row]);
+    let sums = format!("/api/v1/transfers.csv?{ALL}&summary=true");
+    assert_eq!(request(running.address, "GET", &sums).await.status, 400);
 
     let answer = running.json(&format!("/api/v1/transfers?{ALL}&summary=true")).await;
     let nanoseconds = 2 * SECOND_NS;
@@ -275,7 +284,7 @@ struct Listener {
 impl Listener {
     async fn new(running: &Running, query: &str) -> Listener {
         let mut stream = TcpStream::connect(running.address).await.unwrap();
-        let text = format!("GET /api/v1/events{query} HTTP/1.1\r\nhost: x\r\n\r\n");
+        let text = format!("GET /api/v1/events{query} HTTP/1.1\r\nhost: localhost\r\n\r\n");
         stream.write_all(text.as_bytes()).await.unwrap();
         let mut listener = Listener { stream, heard: String::new() };
         listener.until("\r\n\r\n").await;
@@ -343,7 +352,7 @@ async fn events_are_sent_as_they_happen_by_kind() {
     for _ in 2..EVENT_SUBSCRIBERS_MAX {
         more.push(Listener::new(&running, "").await);
     }
-    assert_eq!(get(running.address, "/api/v1/events").await.status, 503);
+    assert_eq!(get(running.address, "/api/v1/events").await.status, 429);
 }
 
 /// With a label, events of workers with the label are sent, of every kind, and events of no worker are

@@ -21,6 +21,7 @@ pub(crate) enum Values {
     /// Unsigned numbers as their bits.
     Numbers64(Vec<i64>),
     Optionals64(Vec<Option<i64>>),
+    Fractions(Vec<f64>),
 }
 
 /// A row of a list. [`list_table!`] implements it.
@@ -71,6 +72,7 @@ pub(crate) fn next<T>(column: &mut impl Iterator<Item = T>) -> Result<T, String>
 
 /// A kind of column as a type: which values rows have, and how the file stores them.
 pub(crate) trait ColumnKind {
+    const KIND: ListKind;
     type Value;
 
     fn encode(values: impl Iterator<Item = Self::Value>) -> Values;
@@ -91,6 +93,7 @@ macro_rules! column_kinds {
         }
 
         $(impl ColumnKind for kinds::$kind {
+            const KIND: ListKind = ListKind::$kind;
             type Value = $value;
 
             fn encode(values: impl Iterator<Item = $value>) -> Values {
@@ -125,6 +128,8 @@ column_kinds! {
         |time| time.map(Timestamp::unix_ns),
         |time| time.map(Timestamp::from_unix_ns)
     );
+    /// Only in files for others: the store has whole numbers.
+    Fraction(f64) = Fractions(|number| number, |number| number);
 }
 
 impl ListKind {
@@ -142,6 +147,7 @@ impl ListKind {
             ListKind::OptionalNumber64 => ("OPTIONAL", "INT64", Some(NUMBER)),
             ListKind::OptionalSigned64 => ("OPTIONAL", "INT64", Some(SIGNED)),
             ListKind::OptionalTime => ("OPTIONAL", "INT64", Some(TIME)),
+            ListKind::Fraction => ("REQUIRED", "DOUBLE", None),
         };
         let logical = logical.map_or(String::new(), |logical| format!(" ({logical})"));
         format!(" {repetition} {physical} {name}{logical};")

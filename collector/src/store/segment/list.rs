@@ -5,7 +5,9 @@ use std::sync::{Arc, OnceLock};
 
 use parquet::bloom_filter::Sbbf;
 use parquet::column::reader::ColumnReaderImpl;
-use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, Int32Type, Int64Type};
+use parquet::data_type::{
+    BoolType, ByteArray, ByteArrayType, DataType, DoubleType, Int32Type, Int64Type,
+};
 use parquet::errors::{ParquetError, Result as ParquetResult};
 use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader, RowGroupMetaData};
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
@@ -14,7 +16,7 @@ use parquet::file::statistics::Statistics;
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::parser::parse_message_type;
 use parquet::schema::types::{ColumnPath, Type};
-use rustc_hash::FxHashSet;
+use profiler_core::hash::KeyedSet;
 
 use super::super::error::StoreError;
 use super::super::manifest::FileEntry;
@@ -24,7 +26,7 @@ use super::super::tier::Period;
 use super::bytes::{ChunkBytes, FileBytes};
 use super::column::{Columns, ListColumn, ListKind, ListRow, Values};
 use super::read::check_file;
-use super::schema::common_properties;
+use super::schema::{check_facts, common_properties};
 use super::write::EncodedFile;
 use super::{bloom, decode_checked};
 
@@ -37,16 +39,18 @@ const GAP_ROWS_MIN: usize = 32;
 /// Most distinct strings of one column of one row group that rows share.
 const SHARED_TEXTS_MAX: usize = 4_096;
 
-fn schema(columns: &[ListColumn]) -> Arc<Type> {
-    let fields: String = columns.iter().map(|column| column.kind.field(column.name)).collect();
+fn schema<'a>(columns: impl IntoIterator<Item = &'a ListColumn>) -> Arc<Type> {
+    let fields: String = columns.into_iter().map(|column| column.kind.field(column.name)).collect();
     let text = format!("message table {{{fields} }}");
     Arc::new(parse_message_type(&text).expect("the text is a schema"))
 }
 
-fn properties(table: TableName, columns: &[ListColumn]) -> Arc<WriterProperties> {
-    let properties =
-        common_properties(&table.name()).set_statistics_enabled(EnabledStatistics::Chunk);
-    let keys = columns.iter().filter(|column| column.kind == ListKind::KeyText);
+fn properties<'a>(
+    table: &str,
+    columns: impl IntoIterator<Item = &'a ListColumn>,
+) -> Arc<WriterProperties> {
+    let properties = common_properties(table).set_statistics_enabled(EnabledStatistics::Chunk);
+    let keys = columns.into_iter().filter(|column| column.kind == ListKind::KeyText);
     let properties = keys.fold(properties, |properties, column| {
         let path = ColumnPath::from(column.name);
         bloom::enable(properties, path, GROUP_ROWS as u64)
@@ -67,7 +71,7 @@ const ENCODES: &str = "rows of a list can be encoded";
 impl<R: ListRow> ListWriter<R> {
     pub(crate) fn new(table: TableName) -> ListWriter<R> {
         let schema = schema(R::COLUMNS);
-        let properties = properties(table, R::COLUMNS);
+        let properties = properties(&table.name(), R::COLUMNS);
         let file = SerializedFileWriter::new(Vec::new(), schema, properties).expect(ENCODES);
         ListWriter { file, rows: Vec::new(), written: 0, span: None }
     }
@@ -110,6 +114,21 @@ impl<R: ListRow> ListWriter<R> {
     }
 }
 
+/// Encodes columns of equal length as a file of one row group, for other programs.
+pub(crate) fn encode_columns(table: &str, columns: &[(ListColumn, Values)]) -> Vec<u8> {
+    let declared = || columns.iter().map(|(column, _)| column);
+    let properties = properties(table, declared());
+    let mut file =
+        SerializedFileWriter::new(Vec::new(), schema(declared()), properties).expect(ENCODES);
+    let mut group = file.next_row_group().expect(ENCODES);
+    for (_, values) in columns {
+        write_values(&mut group, values).expect(ENCODES);
+    }
+    group.close().expect(ENCODES);
+    file.finish().expect(ENCODES);
+    std::mem::take(file.inner_mut())
+}
+
 fn write_values(
     group: &mut SerializedRowGroupWriter<'_, Vec<u8>>,
     values: &Values,
@@ -132,6 +151,9 @@ fn write_values(
             let present: Vec<i64> = numbers.iter().flatten().copied().collect();
             let levels: Vec<i16> = numbers.iter().map(|number| number.is_some().into()).collect();
             column.typed::<Int64Type>().write_batch(&present, Some(&levels), None)?
+        }
+        Values::Fractions(numbers) => {
+            column.typed::<DoubleType>().write_batch(numbers, None, None)?
         }
     };
     column.close()
@@ -160,6 +182,8 @@ impl ListSegment {
         let footer = decode_checked(&path, || {
             ParquetMetaDataReader::new().parse_and_finish(&FileBytes(object.clone()))
         })?;
+        check_facts(&footer, &entry.table.name())
+            .map_err(|reason| StoreError::damaged(&*path, reason))?;
         if footer.file_metadata().schema() != schema(R::COLUMNS).as_ref() {
             return Err(StoreError::damaged(path, "its columns differ from those of its table"));
         }
@@ -363,6 +387,9 @@ impl ListSegment {
                 let texts = required(self.reader::<ByteArrayType>(group, index)?, ranges)?;
                 Values::Texts(shared_texts(&texts)?)
             }
+            ListKind::Fraction => {
+                Values::Fractions(required(self.reader::<DoubleType>(group, index)?, ranges)?)
+            }
             ListKind::Flag => {
                 Values::Flags(required(self.reader::<BoolType>(group, index)?, ranges)?)
             }
@@ -448,7 +475,7 @@ fn ranges_of(ranges: &[Range<usize>], is_wanted: impl Iterator<Item = bool>) -> 
 
 /// The texts. Rows share frequent ones.
 fn shared_texts(values: &[ByteArray]) -> ParquetResult<Vec<Arc<str>>> {
-    let mut known: FxHashSet<Arc<str>> = FxHashSet::default();
+    let mut known: KeyedSet<Arc<str>> = KeyedSet::default();
     let texts = values.iter().map(|value| {
         let text = std::str::from_utf8(value.data())?;
         if let Some(text) = known.get(text) {

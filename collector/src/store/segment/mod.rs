@@ -17,7 +17,7 @@ use super::error::StoreError;
 pub(crate) use column::{
     ColumnKind, Columns, ListColumn, ListKind, ListRow, Values, kinds, list_table, next,
 };
-pub(crate) use list::{ListSegment, ListWriter};
+pub(crate) use list::{ListSegment, ListWriter, encode_columns};
 pub(crate) use read::{ALL_COLUMNS, Batch, Cursor, Scan, Segment};
 pub(crate) use schema::Compression;
 pub(crate) use write::{EncodedFile, SameRowTier, SegmentWriter};
@@ -28,7 +28,11 @@ fn decode_checked<T>(
     path: &str,
     decode: impl FnOnce() -> Result<T, ParquetError>,
 ) -> Result<T, StoreError> {
+    #[cfg(emberline_fuzzing)]
+    DECODING.set(true);
     let decoded = catch_unwind(AssertUnwindSafe(decode));
+    #[cfg(emberline_fuzzing)]
+    DECODING.set(false);
     let decoded =
         decoded.unwrap_or_else(|_| Err(ParquetError::General("it cannot be decoded".into())));
     decoded.map_err(|error| match error {
@@ -38,6 +42,17 @@ fn decode_checked<T>(
         },
         error => StoreError::damaged(path, error),
     })
+}
+
+#[cfg(emberline_fuzzing)]
+std::thread_local! {
+    /// Whether the thread is in [`decode_checked`], where a panic is damage.
+    static DECODING: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+}
+
+#[cfg(emberline_fuzzing)]
+pub(crate) fn is_decoding() -> bool {
+    DECODING.get()
 }
 
 #[cfg(test)]

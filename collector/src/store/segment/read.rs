@@ -22,6 +22,7 @@ use super::super::table::{Column, SumTable};
 use super::super::tier::{Period, Tier};
 use super::bytes::{ChunkBytes, FileBytes};
 use super::decode_checked;
+use super::schema::check_facts;
 
 /// Most rows of a [`Batch`]: its columns fit in the L2 cache.
 const BATCH_ROWS: usize = 8_192;
@@ -132,6 +133,8 @@ impl Segment {
                 .with_offset_index_policy(PageIndexPolicy::Required)
                 .parse_and_finish(&FileBytes(object.clone()))
         })?;
+        check_facts(&footer, &sum_table.name(tier))
+            .map_err(|reason| StoreError::damaged(&*path, reason))?;
         let schema = sum_table.schema();
         if footer.file_metadata().schema() != schema.as_ref() {
             return Err(StoreError::damaged(path, "its columns differ from those of its table"));

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use parquet::basic::{self, Encoding, ZstdLevel};
+use parquet::file::metadata::ParquetMetaData;
 use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterVersion};
 use parquet::schema::parser::parse_message_type;
 use parquet::schema::types::{ColumnPath, Type};
 
+use super::super::manifest::FORMAT;
 use super::super::table::{Column, SumTable};
 use super::super::tier::Tier;
 
@@ -114,16 +116,34 @@ fn zstd(level: i32) -> basic::Compression {
     basic::Compression::ZSTD(ZstdLevel::try_new(level).expect("zstd has that level"))
 }
 
+/// Names of the facts in a file's footer.
+const TABLE_FACT: &str = "emberline.table";
+const FORMAT_FACT: &str = "emberline.format";
+
+/// Checks that a file is one of that table in this format. Some tables have the same columns.
+pub(super) fn check_facts(footer: &ParquetMetaData, table: &str) -> Result<(), String> {
+    let facts = footer.file_metadata().key_value_metadata();
+    let fact = |key: &str| {
+        let found = facts.into_iter().flatten().find(|fact| fact.key == key);
+        found.and_then(|fact| fact.value.as_deref()).unwrap_or("none")
+    };
+    let format = fact(FORMAT_FACT);
+    if format != FORMAT.to_string() {
+        return Err(format!("it has format {format}; this version reads format {FORMAT}"));
+    }
+    match fact(TABLE_FACT) {
+        found if found == table => Ok(()),
+        found => Err(format!("it is a file of table {found}")),
+    }
+}
+
 /// The properties of all tables.
 pub(super) fn common_properties(table: &str) -> parquet::file::properties::WriterPropertiesBuilder {
     let fact = |key: &str, value: String| parquet::file::metadata::KeyValue {
         key: key.to_owned(),
         value: Some(value),
     };
-    let facts = vec![
-        fact("emberline.table", table.to_owned()),
-        fact("emberline.format", super::super::manifest::FORMAT.to_string()),
-    ];
+    let facts = vec![fact(TABLE_FACT, table.to_owned()), fact(FORMAT_FACT, FORMAT.to_string())];
     WriterProperties::builder()
         .set_writer_version(WriterVersion::PARQUET_2_0)
         .set_compression(zstd(ZSTD_LEVEL))

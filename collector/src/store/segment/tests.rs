@@ -4,35 +4,35 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use profiler_core::NodeId;
+use profiler_core::{NodeId, WorkerId};
 use proptest::prelude::*;
 
 use super::super::error::StoreError;
+use super::super::lists::WorkerRow;
 use super::super::manifest::FileEntry;
 use super::super::objects::Objects;
 use super::super::row::{Fields, Key, Row, WorkerNumber, sort_and_sum};
 use super::super::table::{Column, SumTable, TableName};
 use super::super::tier::{Period, Tier};
 use super::{
-    ALL_COLUMNS, Batch, Compression, EncodedFile, SameRowTier, Scan, Segment, SegmentWriter,
+    ALL_COLUMNS, Batch, Compression, EncodedFile, ListSegment, ListWriter, SameRowTier, Scan,
+    Segment, SegmentWriter,
 };
 
 const ALL_PERIODS: Range<Period> = Period(0)..Period(u32::MAX);
 
 /// Rows of a table, with 0 where it has no column.
-fn row(sum_table: SumTable, tier: Tier, (ts, task, worker, kind, node, value): Numbers) -> Row {
+fn row(sum_table: SumTable, tier: Tier, fields: Fields, value: u64) -> Row {
     let has = |column| sum_table.columns().contains(&column);
     let fields = Fields {
-        ts: Period(ts),
-        task: NodeId(if has(Column::Task) { task } else { 0 }),
-        worker: WorkerNumber(if has(Column::Worker) { worker } else { 0 }),
-        kind: if has(Column::Kind) { kind } else { 0 },
-        node: if has(Column::Node) { node } else { 0 },
+        ts: fields.ts,
+        task: NodeId(if has(Column::Task) { fields.task.0 } else { 0 }),
+        worker: WorkerNumber(if has(Column::Worker) { fields.worker.0 } else { 0 }),
+        kind: if has(Column::Kind) { fields.kind } else { 0 },
+        node: if has(Column::Node) { fields.node } else { 0 },
     };
     Row { key: Key::new(tier, fields), value }
 }
-
-type Numbers = (u32, u32, u32, u8, u32, u64);
 
 fn write(sum_table: SumTable, tier: Tier, rows: &[Row]) -> EncodedFile {
     write_for(Compression::Sealed, sum_table, tier, rows)
@@ -79,24 +79,35 @@ fn everything() -> Scan<'static> {
     Scan { periods: ALL_PERIODS, tasks: None, columns: &ALL_COLUMNS }
 }
 
-fn numbers() -> impl Strategy<Value = Numbers> {
+fn fields_and_value() -> impl Strategy<Value = (Fields, u64)> {
     let edges = |last: u32| prop_oneof![0..9u32, Just(last)];
     let period = prop_oneof![5 => 1_000..1_200u32, 1 => 0..200_000u32];
     let value = prop_oneof![0..99u64, any::<u64>()];
     let worker = edges(WorkerNumber::MAX.0);
-    (period, edges(u32::MAX), worker, 0..=Fields::KIND_MAX, edges(u32::MAX), value)
+    (period, edges(u32::MAX), worker, 0..=Fields::KIND_MAX, edges(u32::MAX), value).prop_map(
+        |(ts, task, worker, kind, node, value)| {
+            let fields = Fields {
+                ts: Period(ts),
+                task: NodeId(task),
+                worker: WorkerNumber(worker),
+                kind,
+                node,
+            };
+            (fields, value)
+        },
+    )
 }
 
 proptest! {
     #[test]
     fn any_rows_are_read_back(
-        numbers in prop::collection::vec(numbers(), 1..300),
+        contents in prop::collection::vec(fields_and_value(), 1..300),
         sum_table in prop::sample::select(&SumTable::ALL[..]),
         tier in prop::sample::select(&Tier::ALL[..]),
         compression in prop::sample::select(&[Compression::Sealed, Compression::Merged][..]),
     ) {
         let mut rows: Vec<Row> =
-            numbers.into_iter().map(|numbers| row(sum_table, tier, numbers)).collect();
+            contents.into_iter().map(|(fields, value)| row(sum_table, tier, fields, value)).collect();
         sort_and_sum(&mut rows);
         let objects = Objects::memory();
         let written = write_for(compression, sum_table, tier, &rows);
@@ -114,12 +125,13 @@ proptest! {
     #[test]
     fn damage_is_detected_and_never_panics(
         at in any::<prop::sample::Index>(), bits in 1..=255u8, cut in any::<bool>(),
-        (sum_table, compression) in prop::sample::select(&[
+        written_as in prop::sample::select(&[
             (SumTable::Samples, Compression::Sealed),
             // Delta encoding, without a compression that would detect the damage.
             (SumTable::Durations, Compression::Merged),
         ][..]),
     ) {
+        let (sum_table, compression) = written_as;
         let tier = Tier::Second;
         let rows = many_rows(sum_table, 2_000);
         let mut written = write_for(compression, sum_table, tier, &rows);
@@ -151,8 +163,17 @@ proptest! {
 fn files_of_coarser_tiers_with_the_same_rows_are_read_back() {
     let sum_table = SumTable::Samples;
     let rows = |tier, ts| {
-        let numbers = (0..20_000).map(|n| (ts, n / 100, n % 7, 1, n, u64::from(n)));
-        let mut rows: Vec<Row> = numbers.map(|numbers| row(sum_table, tier, numbers)).collect();
+        let to_row = |n: u32| {
+            let fields = Fields {
+                ts: Period(ts),
+                task: NodeId(n / 100),
+                worker: WorkerNumber(n % 7),
+                kind: 1,
+                node: n,
+            };
+            row(sum_table, tier, fields, u64::from(n))
+        };
+        let mut rows: Vec<Row> = (0..20_000).map(to_row).collect();
         sort_and_sum(&mut rows);
         rows
     };
@@ -185,11 +206,18 @@ fn files_of_coarser_tiers_with_the_same_rows_are_read_back() {
 
 /// Rows of 200 tasks over 10 minutes, in order.
 fn many_rows(sum_table: SumTable, count: u32) -> Vec<Row> {
-    let numbers = (0..count).map(|n| {
+    let to_row = |n: u32| {
         let mixed = n.wrapping_mul(2_654_435_761);
-        (n * 600 / count, mixed % 200, mixed >> 8 & 15, (mixed >> 13 & 3) as u8, n, n.into())
-    });
-    let mut rows: Vec<Row> = numbers.map(|numbers| row(sum_table, Tier::Second, numbers)).collect();
+        let fields = Fields {
+            ts: Period(n * 600 / count),
+            task: NodeId(mixed % 200),
+            worker: WorkerNumber(mixed >> 8 & 15),
+            kind: (mixed >> 13 & 3) as u8,
+            node: n,
+        };
+        row(sum_table, Tier::Second, fields, n.into())
+    };
+    let mut rows: Vec<Row> = (0..count).map(to_row).collect();
     sort_and_sum(&mut rows);
     rows
 }
@@ -259,4 +287,48 @@ fn a_file_of_another_table_counts_as_damaged() {
     let more = FileEntry { rows: entry.rows + 1, ..entry };
     let opened = Segment::open(&objects, &more, SumTable::Samples, Tier::Second);
     assert!(matches!(opened, Err(StoreError::Damaged { .. })), "{opened:?}");
+}
+
+/// The file with one digit of its footer changed: the format that it names.
+fn of_format_2(written: &EncodedFile) -> EncodedFile {
+    let name = b"emberline.format";
+    let mut content = written.content.to_vec();
+    let at = content.windows(name.len()).rposition(|window| window == name).unwrap() + name.len();
+    let digit = content[at..].iter().position(|byte| *byte == b'1').unwrap();
+    content[at + digit] = b'2';
+    EncodedFile { content: content.into(), ..written.clone() }
+}
+
+#[test]
+fn a_file_of_another_format_or_a_table_with_the_same_columns_counts_as_damaged() {
+    let objects = Objects::memory();
+    let reason = |opened: Result<String, StoreError>| match opened {
+        Err(StoreError::Damaged { reason, .. }) => reason,
+        other => panic!("{other:?}"),
+    };
+    let tier = Tier::Second;
+    let written = write(SumTable::Samples, tier, &many_rows(SumTable::Samples, 10));
+    let open = |written: &EncodedFile, sum_table| {
+        let entry = place(&objects, sum_table, tier, written);
+        Segment::open(&objects, &entry, sum_table, tier).map(|_| String::new())
+    };
+    assert_eq!(open(&written, SumTable::Samples).unwrap(), "");
+    let other = "it is a file of table samples_1s";
+    assert_eq!(reason(open(&written, SumTable::Threads)), other);
+    let format = "it has format 2; this version reads format 1";
+    assert_eq!(reason(open(&of_format_2(&written), SumTable::Samples)), format);
+
+    let mut writer = ListWriter::new(TableName::Workers);
+    writer.push(WorkerRow { number: 1, worker: WorkerId("w".into()) });
+    let written = writer.finish().unwrap();
+    let open = |written: &EncodedFile| {
+        let place = FileEntry {
+            table: TableName::Workers,
+            ..place(&objects, SumTable::Samples, tier, written)
+        };
+        objects.put_new(&place.path(), written.content.clone()).unwrap();
+        ListSegment::open::<WorkerRow>(&objects, &place).map(|_| String::new())
+    };
+    assert_eq!(open(&written).unwrap(), "");
+    assert_eq!(reason(open(&of_format_2(&written))), format);
 }

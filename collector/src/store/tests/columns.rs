@@ -15,7 +15,8 @@ use super::super::lists::{FrameRow, NodeRow, SealedTask, WorkerRow};
 use super::super::segment::{Columns, ListRow, Values};
 use super::super::telemetry_lists::LinkRow;
 use crate::rows::{
-    AgentInfo, ExpectedRow, LostTask, ResourceRow, RunRow, SessionRecord, TaskRow, TransferRow,
+    AgentInfo, Disconnect, DisconnectReason, ExpectedRow, LostTask, ResourceRow, RunRow,
+    SessionRecord, TaskRow, TransferRow,
 };
 
 fn check<R: ListRow + Clone + PartialEq + Debug>(row: R, expected: &Expect) {
@@ -29,6 +30,7 @@ fn check<R: ListRow + Clone + PartialEq + Debug>(row: R, expected: &Expect) {
             Values::Numbers32(numbers) => numbers[1].to_string(),
             Values::Numbers64(numbers) => numbers[1].to_string(),
             Values::Optionals64(numbers) => format!("{:?}", numbers[1]),
+            Values::Fractions(numbers) => numbers[1].to_string(),
         };
         described.push_str(&format!("{} {:?} {value}\n", column.name, column.kind));
     }
@@ -180,7 +182,7 @@ fn sessions() {
         ticks: Ticks { made: 7, expected: 8, throttled: 9 },
         account: Some(v1::LossAccount {
             accepted_ns: 10,
-            lost_refused_ns: 11,
+            lost_rejected_ns: 11,
             lost_by_collector_ns: 12,
             lost_queue_ns: 13,
             lost_tasks: 14,
@@ -190,6 +192,7 @@ fn sessions() {
         clock: Some(v1::Clock { offset_ns: -17, error_ns: 18 }),
         first_seen: at(19),
         last_seen: at(20),
+        disconnect: Some(Disconnect { at: at(21), reason: DisconnectReason::Crashed }),
     };
     check(
         session,
@@ -219,6 +222,8 @@ fn sessions() {
         clock_error_ns Number64 18
         first_seen Time 19
         last_seen Time 20
+        disconnect Text crashed
+        disconnected_at OptionalTime Some(21)
     "#]],
     );
 }

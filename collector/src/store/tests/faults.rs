@@ -2,9 +2,11 @@
 //! must survive them.
 
 use std::collections::BTreeSet;
+use std::sync::Mutex;
 
 use super::recorder::{Refusal, Refusals};
 use super::*;
+use crate::store::objects::Durability;
 
 /// A store whose files can be made unreadable.
 fn refusing() -> (Objects, Refusals) {
@@ -184,4 +186,28 @@ fn a_clock_that_is_years_ahead_drops_nothing() {
     assert_eq!(maintain(&tables, later(0).shifted(86_400 * 1_000_000_000)), 0);
     fleet.check(&tables);
     assert_eq!(tables.manifest().cut, Default::default());
+}
+
+/// Records what is synced.
+#[derive(Debug, Default)]
+struct SyncedPaths(Mutex<Vec<String>>);
+
+impl Durability for SyncedPaths {
+    fn sync(&self, paths: &[String]) -> Result<(), StoreError> {
+        self.0.lock().unwrap().extend_from_slice(paths);
+        Ok(())
+    }
+}
+
+/// A killed process may have written a version that it did not sync. The next one removes the part of
+/// the log that the version replaces, so a later crash of the machine must not lose the version.
+#[test]
+fn a_start_syncs_the_version_that_it_reads() {
+    let synced = Arc::new(SyncedPaths::default());
+    let objects =
+        Objects::synced_by(synced.clone(), Arc::new(object_store::memory::InMemory::new()));
+    drop(Tables::open(objects.clone()).unwrap());
+    synced.0.lock().unwrap().clear();
+    drop(Tables::open(objects).unwrap());
+    assert_eq!(*synced.0.lock().unwrap(), [Manifest::path_of(1)]);
 }

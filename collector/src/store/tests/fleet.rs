@@ -22,8 +22,8 @@ use super::super::tier::{Period, Tier};
 use super::tree::TestTree;
 use crate::packed::PackedWeights;
 use crate::rows::{
-    AgentInfo, ExpectedRow, LostTask, ResourceRow, RunRow, SessionRecord, StoredWindow, TaskRow,
-    TelemetryBatch, TransferRow,
+    AgentInfo, Disconnect, DisconnectReason, ExpectedRow, LostTask, ResourceRow, RunRow,
+    SessionRecord, StoredWindow, TaskRow, TelemetryBatch, TransferRow,
 };
 
 pub(crate) const START_S: u32 = 1_700_000_000;
@@ -169,7 +169,7 @@ impl Fleet {
             ticks: Ticks { made: 1, expected: 2, throttled: 3 },
             account: (self.sealings % 2 == 1).then_some(profiler_core::wire::v1::LossAccount {
                 accepted_ns: 1,
-                lost_refused_ns: 2,
+                lost_rejected_ns: 2,
                 lost_by_collector_ns: 3,
                 lost_tasks: 4,
                 lost_queue_ns: 5,
@@ -180,6 +180,10 @@ impl Fleet {
                 .then_some(profiler_core::wire::v1::Clock { offset_ns: -5, error_ns: 6 }),
             first_seen: Timestamp::from_unix_ns(5_000_000_000),
             last_seen: Timestamp::MAX,
+            disconnect: (self.sealings % 2 == 1).then_some(Disconnect {
+                at: Timestamp::from_unix_ns(6_000_000_000),
+                reason: DisconnectReason::Silent,
+            }),
         }
     }
 

@@ -4,7 +4,11 @@
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+
+/// Mode of new files: names and times of tasks are the owner's alone.
+const PRIVATE_FILE: u32 = 0o600;
 
 /// A folder of log files, which are named without a path. Only synced data survives a crash: `sync` for
 /// content, `sync_dir` for the creation and removal of names.
@@ -13,6 +17,8 @@ pub(crate) trait LogDisk: Send + fmt::Debug {
     fn create(&mut self, name: &str) -> io::Result<()>;
     /// Appends to a file that this disk created.
     fn append(&mut self, name: &str, bytes: &[u8]) -> io::Result<()>;
+    /// Writes bytes again that a file already has at this place.
+    fn rewrite(&mut self, name: &str, at: usize, bytes: &[u8]) -> io::Result<()>;
     /// Syncs the content of a file.
     fn sync(&mut self, name: &str) -> io::Result<()>;
     /// Truncates a file.
@@ -29,6 +35,10 @@ pub(crate) trait LogDisk: Send + fmt::Debug {
     fn quarantine(&mut self, name: &str) -> io::Result<String>;
     /// Free bytes of the disk.
     fn free_bytes(&self) -> io::Result<u64>;
+    /// Replaces the mark. It is durable only if it is synced.
+    fn write_mark(&mut self, bytes: &[u8], is_synced: bool) -> io::Result<()>;
+    /// The mark; `None` if there is none.
+    fn read_mark(&mut self) -> io::Result<Option<Vec<u8>>>;
 }
 
 /// A folder of the local disk.
@@ -38,7 +48,11 @@ pub(crate) struct LocalDisk {
     quarantine: PathBuf,
     /// The file of the last append, which is mostly the file of the next one.
     open: Option<(String, File)>,
+    mark: Option<File>,
 }
+
+/// Name of the file of the mark.
+pub(super) const MARK_NAME: &str = "acknowledged";
 
 impl LocalDisk {
     /// The log files in `folder`, which is created if it does not exist; copies of damaged ones go to
@@ -48,12 +62,21 @@ impl LocalDisk {
         if let Some(parent) = folder.parent() {
             sync_folder(parent)?;
         }
-        Ok(LocalDisk { folder, quarantine, open: None })
+        Ok(LocalDisk { folder, quarantine, open: None, mark: None })
     }
 
     /// The log files in `folder`, for reading only: nothing is created.
     pub(crate) fn read_only(folder: PathBuf) -> LocalDisk {
-        LocalDisk { quarantine: PathBuf::new(), folder, open: None }
+        LocalDisk { quarantine: PathBuf::new(), folder, open: None, mark: None }
+    }
+
+    /// The error of an operation on a new file, which names a folder that is gone.
+    fn deleted(&self, error: io::Error) -> io::Error {
+        if error.kind() != io::ErrorKind::NotFound || self.folder.exists() {
+            return error;
+        }
+        let reason = format!("the folder {} was deleted", self.folder.display());
+        io::Error::new(io::ErrorKind::NotFound, reason)
     }
 
     fn file(&mut self, name: &str) -> io::Result<&mut File> {
@@ -76,7 +99,9 @@ pub(super) fn if_exists<T>(result: io::Result<T>) -> io::Result<Option<T>> {
 impl LogDisk for LocalDisk {
     fn create(&mut self, name: &str) -> io::Result<()> {
         let path = self.folder.join(name);
-        let file = OpenOptions::new().append(true).create_new(true).open(path)?;
+        let mut options = OpenOptions::new();
+        options.append(true).create_new(true).mode(PRIVATE_FILE);
+        let file = options.open(path).map_err(|error| self.deleted(error))?;
         self.open = Some((name.to_owned(), file));
         Ok(())
     }
@@ -85,9 +110,23 @@ impl LogDisk for LocalDisk {
         self.file(name)?.write_all(bytes)
     }
 
+    fn rewrite(&mut self, name: &str, at: usize, bytes: &[u8]) -> io::Result<()> {
+        // A file that is open for appending appends all that is written to it.
+        let file = OpenOptions::new().write(true).open(self.folder.join(name))?;
+        file.write_all_at(bytes, at as u64)
+    }
+
     fn sync(&mut self, name: &str) -> io::Result<()> {
+        let file = self.file(name)?;
         // `fdatasync` includes the length of the file, because the data cannot be read without it.
-        self.file(name)?.sync_data()
+        file.sync_data()?;
+        // What is written to a deleted file is lost, although every write succeeds.
+        if file.metadata()?.nlink() == 0 {
+            let path = self.folder.join(name);
+            let reason = format!("{} was deleted while it was written", path.display());
+            return Err(io::Error::new(io::ErrorKind::NotFound, reason));
+        }
+        Ok(())
     }
 
     fn truncate(&mut self, name: &str, length: u64) -> io::Result<()> {
@@ -139,6 +178,23 @@ impl LogDisk for LocalDisk {
     fn free_bytes(&self) -> io::Result<u64> {
         let stat = nix::sys::statvfs::statvfs(&self.folder)?;
         Ok(stat.blocks_available().saturating_mul(stat.fragment_size()))
+    }
+
+    fn write_mark(&mut self, bytes: &[u8], is_synced: bool) -> io::Result<()> {
+        let file = match &mut self.mark {
+            Some(file) => file,
+            none => {
+                let mut options = OpenOptions::new();
+                options.write(true).create(true).truncate(false).mode(PRIVATE_FILE);
+                none.insert(options.open(self.folder.join(MARK_NAME))?)
+            }
+        };
+        file.write_all_at(bytes, 0)?;
+        if is_synced { file.sync_data() } else { Ok(()) }
+    }
+
+    fn read_mark(&mut self) -> io::Result<Option<Vec<u8>>> {
+        if_exists(fs::read(self.folder.join(MARK_NAME)))
     }
 }
 

@@ -1,19 +1,23 @@
 //! The write-ahead log: every acknowledged flush can be read back from it, or from tables made from it.
 //!
 //! Reading order: [`disk`] (file operations), [`frame`] (bytes), [`reader`] (replay at the start),
-//! [`writer`] (appending), [`record`] (messages).
+//! [`writer`] (appending), [`record`] (messages), [`mark`] (the acknowledged length).
 //!
 //! 1. Synced data is never written again: an error of a write or a sync poisons the file. The file is
 //!    truncated to its last synced length, and a new file is started whose header records that length,
 //!    so that bytes which may or may not have reached the disk are not read either.
 //! 2. Every start begins a new file, so that nothing is written after a torn end.
-//! 3. Damage costs the frames that it touches, and is always reported.
+//! 3. The length that was acknowledged is recorded in a file of its own ([`mark`]), so that a missing end
+//!    differs from a torn write.
+//! 4. Damage costs the frames that it touches, and is always reported.
 
 mod disk;
 mod frame;
+mod mark;
 mod reader;
 mod record;
-#[cfg(test)]
+#[cfg(any(test, emberline_fuzzing))]
+#[cfg_attr(emberline_fuzzing, allow(dead_code, reason = "fuzz targets need only its files"))]
 pub(crate) mod sim;
 mod telemetry;
 mod window;
@@ -25,7 +29,7 @@ use std::sync::Arc;
 use crate::limits::LATE_HOURS_MAX;
 
 pub(crate) use disk::{LocalDisk, LogDisk};
-pub(crate) use reader::{LogContents, check, check_formats};
+pub(crate) use reader::{LogContents, check, check_formats, has_files_before, is_new};
 pub(crate) use record::{Flush, Hello, LoggedFrame, Record, TreeDelta};
 pub(crate) use telemetry::LoggedRun;
 pub(crate) use writer::{Wal, is_full};

@@ -4,8 +4,10 @@ use std::ops::Range;
 
 use super::disk::{LogDisk, if_exists};
 use super::frame::{self, HEADER_BYTES, Header, HeaderError, Piece};
+use super::mark::Mark;
 use super::{Record, WalError, file_name, file_number};
 use crate::limits::{WAL_DAMAGE_LISTED_MAX, WAL_FILE_BYTES_MAX, WAL_RECORD_BYTES_MAX};
+use crate::rows::Second;
 
 /// Most bytes that are read of one file: the largest size that a file can reach.
 const READ_BYTES_MAX: u64 = WAL_FILE_BYTES_MAX + WAL_RECORD_BYTES_MAX as u64 + (1 << 20);
@@ -39,6 +41,8 @@ pub(crate) struct LogContents {
     pub(super) last_number: u64,
     /// Number and valid length of the last file.
     pub(super) end: Option<(u64, u64)>,
+    /// The first second of the log's data, lost data included; `None` if it is unknown.
+    pub(crate) data_from: Option<Second>,
 }
 
 impl Damage {
@@ -77,6 +81,20 @@ impl LogContents {
         }
     }
 
+    /// Reports that the file which the mark names is missing, with acknowledged records. Those before
+    /// `from` are in tables.
+    fn check_last_file(&mut self, files: &[LogFile], from: u64, mark: Mark) {
+        let Mark { number, length, .. } = mark;
+        let is_needed = number >= from && length > HEADER_BYTES as u64;
+        // Later files name the ones before them.
+        let is_named = files.iter().any(|file| file.number >= number);
+        let is_reported = self.damage.iter().any(|damage| damage.file == file_name(number));
+        if is_needed && !is_named && !is_reported {
+            let reason = "the log is missing from here on: its records are lost".to_owned();
+            self.report(&file_name(number), 0..length, reason);
+        }
+    }
+
     fn report(&mut self, file: &str, range: Range<u64>, reason: String) {
         let Range { start, end } = range;
         tracing::error!(file, start, end, reason, "a part of the log cannot be read");
@@ -95,8 +113,9 @@ struct LogFile {
     header: Option<Header>,
 }
 
-/// As [`read_unchanged`]; then copies damaged files to quarantine, and truncates the last file after its
-/// last valid frame.
+/// As [`read_unchanged`]; then copies damaged files to quarantine, truncates the last file after its last
+/// valid frame, and makes it durable, because the collector acknowledges its flushes: the process that
+/// wrote them may have been killed before it synced them, or after that failed.
 pub(super) fn read(
     disk: &mut dyn LogDisk,
     from: u64,
@@ -108,14 +127,39 @@ pub(super) fn read(
     }
     if let (Some(last), Some((number, length))) = (last, contents.end)
         && number == last.number
-        && length < last.length
     {
         // The next file's header says the same, should this fail.
-        if let Err(error) = disk.truncate(&last.name, length) {
+        if length < last.length
+            && let Err(error) = disk.truncate(&last.name, length)
+        {
             tracing::warn!(file = last.name, %error, "the log's torn end could not be truncated");
         }
+        let what = || format!("write the log file {}", last.name);
+        make_durable(disk, &last.name, number, length)
+            .map_err(|source| WalError::Io { what: what(), source })?;
     }
     Ok(contents)
+}
+
+/// Writes the end of a file that no mark shows to be synced once more, and syncs the file and its name. If a sync
+/// fails, the system drops what it could not write, and reports the next sync as a success.
+fn make_durable(
+    disk: &mut dyn LogDisk,
+    name: &str,
+    number: u64,
+    length: u64,
+) -> std::io::Result<()> {
+    let mark = Mark::read(disk).filter(|mark| mark.number == number);
+    let synced = mark.map_or(0, |mark| mark.length);
+    if synced < length {
+        let bytes = disk.read(name, length)?;
+        let synced = usize::try_from(synced).expect("it is at most a length in memory");
+        disk.rewrite(name, synced, &bytes[synced..])?;
+    }
+    disk.sync(name)?;
+    // The next file names this one as the one before it. The process that created this one may have died
+    // before its name was durable.
+    disk.sync_dir()
 }
 
 /// Reads all files in order and calls `visit` with each valid record; a record that it rejects counts as
@@ -126,9 +170,12 @@ fn read_unchanged(
     from: u64,
     visit: &mut dyn FnMut(Record) -> Result<(), String>,
 ) -> Result<(LogContents, Option<LogFile>), WalError> {
+    // Read before the files, which a collector may be writing meanwhile.
+    let mark = Mark::read(disk);
     let mut files = list(disk)?;
     let last_number = files.last().map_or(0, |file| file.number);
-    let mut contents = LogContents { last_number, ..LogContents::default() };
+    let data_from = mark.and_then(|mark| mark.data_from);
+    let mut contents = LogContents { last_number, data_from, ..LogContents::default() };
     contents.check_first_file(&files, from);
     // A file whose header was not synced before a crash has no records, and no valid header.
     files.retain(|file| {
@@ -154,8 +201,13 @@ fn read_unchanged(
             // It was abandoned before anything was written to it.
             _ => Some(0),
         });
-        let is_last = next.is_none();
-        let length = read_file(disk, file, valid_length, is_last, visit, &mut contents)?;
+        let acknowledged = mark.filter(|mark| mark.number == file.number && next.is_none());
+        let limits = Limits {
+            valid: valid_length,
+            acknowledged: acknowledged.map(|mark| mark.length),
+            is_last: next.is_none(),
+        };
+        let length = read_file(disk, file, limits, visit, &mut contents)?;
         if length > 0 {
             contents.end = Some((file.number, length));
         }
@@ -163,7 +215,25 @@ fn read_unchanged(
             contents.damaged_files.push(file.name.clone());
         }
     }
+    if let Some(mark) = mark {
+        contents.check_last_file(&files, from, mark);
+    }
     Ok((contents, files.pop()))
+}
+
+/// Whether the log's folder has no file at all, not even one without records.
+pub(crate) fn is_new(disk: &mut dyn LogDisk) -> Result<bool, WalError> {
+    Ok(names(disk)?.is_empty())
+}
+
+/// Whether there are files before the one of that number.
+pub(crate) fn has_files_before(disk: &mut dyn LogDisk, number: u64) -> Result<bool, WalError> {
+    let mut numbers = names(disk)?.into_iter().filter_map(|(name, _)| file_number(&name));
+    Ok(numbers.any(|file| file < number))
+}
+
+fn names(disk: &mut dyn LogDisk) -> Result<Vec<(String, u64)>, WalError> {
+    disk.list().map_err(|source| WalError::Io { what: "list the log's files".to_owned(), source })
 }
 
 /// Checks that all files have the format that this program reads.
@@ -178,12 +248,13 @@ pub(crate) fn check(disk: &mut dyn LogDisk, from: u64) -> Result<LogContents, Wa
 
 /// The log's files by number. The headers of all are read before anything is changed.
 fn list(disk: &mut dyn LogDisk) -> Result<Vec<LogFile>, WalError> {
-    let failed = |what: &str, source| WalError::Io { what: what.to_owned(), source };
     let mut files = Vec::new();
-    for (name, length) in disk.list().map_err(|error| failed("list the log's files", error))? {
+    for (name, length) in names(disk)? {
         let Some(number) = file_number(&name) else { continue };
-        let head = if_exists(disk.read(&name, HEADER_BYTES as u64));
-        let head = head.map_err(|error| failed(&format!("read the log file {name}"), error))?;
+        let head = if_exists(disk.read(&name, HEADER_BYTES as u64)).map_err(|source| {
+            let what = format!("read the log file {name}");
+            WalError::Io { what, source }
+        })?;
         let Some(head) = head else { continue };
         let header = match Header::decode(&head) {
             Ok(header) => Some(header),
@@ -198,24 +269,39 @@ fn list(disk: &mut dyn LogDisk) -> Result<Vec<LogFile>, WalError> {
     Ok(files)
 }
 
-/// Reads one file. Returns its valid length. `valid_length` is the one in the next file's header.
+/// How much of a file there should be.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    /// Its valid length by the next file's header.
+    valid: Option<u64>,
+    /// Its acknowledged length by the mark.
+    acknowledged: Option<u64>,
+    is_last: bool,
+}
+
+/// Reads one file. Returns its valid length.
 fn read_file(
     disk: &mut dyn LogDisk,
     file: &LogFile,
-    valid_length: Option<u64>,
-    is_last: bool,
+    limits: Limits,
     visit: &mut dyn FnMut(Record) -> Result<(), String>,
     contents: &mut LogContents,
 ) -> Result<u64, WalError> {
+    let Limits { valid: valid_length, acknowledged, is_last } = limits;
     if valid_length == Some(0) {
         return Ok(0);
     }
-    let bytes = match disk.read(&file.name, READ_BYTES_MAX) {
-        Ok(bytes) => bytes,
-        Err(error) => {
-            contents.report(&file.name, 0..file.length, format!("it cannot be read: {error}"));
-            return Ok(file.length);
-        }
+    let acknowledged = acknowledged.unwrap_or(0);
+    // Not damage: the error may pass, and the log of a collector that starts without the file is removed
+    // once it has sealed.
+    let bytes = if_exists(disk.read(&file.name, READ_BYTES_MAX)).map_err(|source| {
+        let name = &file.name;
+        let what = format!("read the log file {name}; to go on without its records, move it away");
+        WalError::Io { what, source }
+    })?;
+    let Some(bytes) = bytes else {
+        contents.report(&file.name, 0..file.length, "it is missing".to_owned());
+        return Ok(file.length);
     };
     if file.length > bytes.len() as u64 {
         let reason = "the file is longer than a log file can be".to_owned();
@@ -233,10 +319,13 @@ fn read_file(
     if file.header.is_none() {
         contents.report(&file.name, 0..end, "the file's header is damaged".to_owned());
     }
+    let mut reported = 0;
     let mut pieces = frame::scan(bytes, from).peekable();
     while let Some(piece) = pieces.next() {
         match piece {
-            Piece::Damage(range) if is_last && pieces.peek().is_none() => {
+            Piece::Damage(range)
+                if is_last && pieces.peek().is_none() && range.start >= acknowledged =>
+            {
                 contents.torn_bytes += range.end - range.start;
                 tracing::info!(
                     file = file.name,
@@ -245,7 +334,9 @@ fn read_file(
                 );
             }
             Piece::Damage(range) => {
-                end = range.end;
+                // The end of the last file is cut off.
+                end = if is_last && pieces.peek().is_none() { end } else { range.end };
+                reported = range.end;
                 contents.report(&file.name, range, "it has no valid record".to_owned());
             }
             Piece::Frame { at, kind, payload } => {
@@ -257,6 +348,11 @@ fn read_file(
                 }
             }
         }
+    }
+    let present = end.max(reported);
+    if present < acknowledged {
+        let reason = "the acknowledged end of the file is missing".to_owned();
+        contents.report(&file.name, present..acknowledged, reason);
     }
     Ok(end)
 }

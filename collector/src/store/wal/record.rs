@@ -4,12 +4,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use profiler_core::hash::KeyedMap;
 use profiler_core::wire::{
     WireError, decode_detail, decode_telemetry, encode_detail, encode_telemetry, v1,
 };
 use profiler_core::{Epoch, NodeId, Outcome, TaskId, TaskRecord, Telemetry, Timestamp, WorkerId};
 use prost::Message as _;
-use rustc_hash::FxHashMap;
 
 use super::telemetry::{LoggedRun, LoggedTelemetry};
 use super::window::LoggedWindow;
@@ -79,7 +79,7 @@ impl TreeDelta {
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct LoggedFrame {
     /// 0 task, 1 no task, 2 agent, 3 truncated, 4 overflow, 5 function, 6 unresolved, 7 phase,
-    /// 8 thread.
+    /// 8 thread, 9 no stack.
     #[prost(uint32, tag = "1")]
     pub(crate) kind: u32,
     #[prost(uint32, tag = "2")]
@@ -163,7 +163,7 @@ pub(crate) struct LoggedTask {
 #[derive(Default)]
 pub(super) struct Strings {
     pub(super) strings: Vec<String>,
-    indexes: FxHashMap<String, u32>,
+    indexes: KeyedMap<String, u32>,
 }
 
 impl Strings {
@@ -439,9 +439,9 @@ mod tests {
         let entries = prop::collection::vec(entry, 0..20);
         (entries, any::<i64>(), 1..5_000u64, 1..2_000_000u64, any::<[u64; 3]>()).prop_map(
             |(entries, start, length, quantum_ns, [made, expected, saved])| {
-                let start = start.saturating_sub(5_000);
-                let (start, raw_start) =
-                    (Timestamp::from_unix_ns(start), Timestamp::from_unix_ns(start / 3));
+                let start_ns = start.saturating_sub(5_000);
+                let start = Timestamp::from_unix_ns(start_ns);
+                let raw_start = Timestamp::from_unix_ns(start_ns / 3);
                 let stop = start.shifted(length.cast_signed());
                 let entries = entries
                     .into_iter()

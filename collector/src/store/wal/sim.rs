@@ -1,21 +1,28 @@
 //! A simulated disk for tests: records every operation, injects faults, and builds the files that a crash
 //! after any operation may leave.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails where it stands")]
+
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex};
 
-use super::disk::LogDisk;
+use super::disk::{LogDisk, MARK_NAME};
+use super::frame::HEADER_BYTES;
 use crate::sync::lock;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Operation {
     Create(String),
     Append(String, Vec<u8>),
+    /// The same bytes once more, at this place.
+    Rewrite(String, usize, Vec<u8>),
     Sync(String),
     Truncate(String, u64),
     Remove(String),
     SyncDir,
+    /// The content, and whether it is synced.
+    Mark(Vec<u8>, bool),
 }
 
 /// An injected fault.
@@ -29,6 +36,8 @@ pub(crate) enum Fault {
     Create,
     /// A file cannot be truncated.
     Truncate,
+    /// More of a file than its header cannot be read.
+    Read,
 }
 
 #[derive(Debug, Default)]
@@ -88,6 +97,13 @@ impl LogDisk for SimDisk {
         if fails { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
     }
 
+    fn rewrite(&mut self, name: &str, at: usize, bytes: &[u8]) -> io::Result<()> {
+        let mut sim = lock(&self.0);
+        assert_eq!(sim.file(name)?.get(at..at + bytes.len()), Some(bytes));
+        sim.operations.push(Operation::Rewrite(name.to_owned(), at, bytes.to_owned()));
+        Ok(())
+    }
+
     fn sync(&mut self, name: &str) -> io::Result<()> {
         let mut sim = lock(&self.0);
         if sim.fault(Fault::Sync) {
@@ -109,7 +125,11 @@ impl LogDisk for SimDisk {
     }
 
     fn read(&mut self, name: &str, bytes_max: u64) -> io::Result<Vec<u8>> {
-        let mut bytes = lock(&self.0).file(name)?.clone();
+        let mut sim = lock(&self.0);
+        if bytes_max > HEADER_BYTES as u64 && sim.fault(Fault::Read) {
+            return Err(io::Error::other("the disk does not answer"));
+        }
+        let mut bytes = sim.file(name)?.clone();
         bytes.truncate(usize::try_from(bytes_max).unwrap());
         Ok(bytes)
     }
@@ -139,6 +159,17 @@ impl LogDisk for SimDisk {
 
     fn free_bytes(&self) -> io::Result<u64> {
         Ok(lock(&self.0).free_bytes)
+    }
+
+    fn write_mark(&mut self, bytes: &[u8], is_synced: bool) -> io::Result<()> {
+        let mut sim = lock(&self.0);
+        sim.files.insert(MARK_NAME.to_owned(), bytes.to_vec());
+        sim.operations.push(Operation::Mark(bytes.to_vec(), is_synced));
+        Ok(())
+    }
+
+    fn read_mark(&mut self) -> io::Result<Option<Vec<u8>>> {
+        Ok(lock(&self.0).files.get(MARK_NAME).cloned())
     }
 }
 
@@ -213,6 +244,9 @@ pub(crate) fn crash_image(
                 image.pending.push((image.length, Some(bytes.clone())));
                 image.length += bytes.len();
             }
+            Operation::Rewrite(name, at, bytes) => {
+                images.get_mut(name).unwrap().pending.push((*at, Some(bytes.clone())));
+            }
             Operation::Truncate(name, length) => {
                 let image = images.get_mut(name).unwrap();
                 image.length = usize::try_from(*length).unwrap();
@@ -224,6 +258,19 @@ pub(crate) fn crash_image(
                 image.pending.clear();
             }
             Operation::Remove(name) => images.get_mut(name).unwrap().is_removed = true,
+            Operation::Mark(bytes, is_synced) => {
+                // A mark fits a sector: the disk has the last synced one, or any later one.
+                let is_written = match crash {
+                    _ if *is_synced => true,
+                    Crash::Process => true,
+                    Crash::Forgets => false,
+                    Crash::Tears => random(2) == 0,
+                };
+                if is_written {
+                    let mark = Image { is_named: true, durable: bytes.clone(), ..Image::default() };
+                    images.insert(MARK_NAME.to_owned(), mark);
+                }
+            }
             Operation::SyncDir => {
                 images.retain(|_, image| !image.is_removed);
                 images.values_mut().for_each(|image| image.is_named = true);

@@ -1,12 +1,15 @@
 //! Appends to the log: frames to the current file, and new files.
 
+use std::collections::BTreeMap;
 use std::io;
 
 use super::disk::LogDisk;
 use super::frame::{self, HEADER_BYTES, Header};
+use super::mark::Mark;
 use super::reader::{self, LogContents};
 use super::{Record, WalError, file_name, file_number};
 use crate::limits::WAL_FILE_BYTES_MAX;
+use crate::rows::Second;
 
 /// Frames are buffered up to about this many bytes before they are written.
 const WRITE_BYTES: usize = 1 << 20;
@@ -25,6 +28,10 @@ pub(crate) struct Wal {
     /// The number of the next file; no file ever had it or a higher one.
     next_number: u64,
     file_bytes_max: u64,
+    /// The first second of data by the number of the file in which, or after which, it is.
+    data_from: BTreeMap<u64, Second>,
+    /// The first second of data in the last synced mark.
+    marked_from: Option<Second>,
 }
 
 #[derive(Debug)]
@@ -64,7 +71,19 @@ impl Wal {
         let next_number = (contents.last_number + 1).max(from);
         let previous = contents.end;
         let file_bytes_max = WAL_FILE_BYTES_MAX;
-        let mut wal = Wal { disk, current: None, previous, next_number, file_bytes_max };
+        let mut wal = Wal {
+            disk,
+            current: None,
+            previous,
+            next_number,
+            file_bytes_max,
+            data_from: contents
+                .data_from
+                .map(|second| (contents.last_number, second))
+                .into_iter()
+                .collect(),
+            marked_from: contents.data_from,
+        };
         let source = match wal.start_file() {
             Ok(()) => return Ok((wal, contents)),
             Err(source) => source,
@@ -89,6 +108,13 @@ impl Wal {
         let offset = current.end();
         frame::append(&mut current.buffer, offset, kind, payload);
         if current.buffer.len() >= WRITE_BYTES { self.write() } else { Ok(()) }
+    }
+
+    /// Notes that the records that are appended next have data from this second on.
+    pub(crate) fn note_data(&mut self, second: Second) {
+        let number = self.current.as_ref().map_or(self.next_number, |current| current.number);
+        let first = self.data_from.entry(number).or_insert(second);
+        *first = second.min(*first);
     }
 
     /// Writes the buffered records.
@@ -118,8 +144,25 @@ impl Wal {
                 return Err(self.poison(error));
             }
             current.synced = current.written;
+            self.mark();
         }
         Ok(())
+    }
+
+    /// Marks the synced length as acknowledged. A failure costs only what a later start knows of a
+    /// missing end.
+    fn mark(&mut self) {
+        let Some(current) = &self.current else { return };
+        let data_from = self.data_from.values().min().copied();
+        let is_synced = data_from.is_some_and(|from| self.marked_from.is_none_or(|at| from < at));
+        let mark = Mark { number: current.number, length: current.synced, data_from };
+        match self.disk.write_mark(&mark.encode(), is_synced) {
+            Ok(()) if is_synced => self.marked_from = data_from,
+            Ok(()) => {}
+            Err(error) => {
+                tracing::warn!(%error, "the log's acknowledged length cannot be recorded")
+            }
+        }
     }
 
     /// Starts a new file and returns its number. Earlier records are in older files, and durable.
@@ -134,7 +177,11 @@ impl Wal {
     /// Removes the files below `number`, whose records are all in tables, except the current one.
     pub(crate) fn remove_before(&mut self, number: u64) -> io::Result<()> {
         let current = self.current.as_ref().map_or(self.next_number, |current| current.number);
-        remove_before(&mut *self.disk, number.min(current))
+        let number = number.min(current);
+        remove_before(&mut *self.disk, number)?;
+        self.data_from = self.data_from.split_off(&number);
+        self.marked_from = self.marked_from.max(self.data_from.values().min().copied());
+        Ok(())
     }
 
     /// Starts a file if there is no current one.
@@ -146,7 +193,7 @@ impl Wal {
         self.disk.free_bytes()
     }
 
-    #[cfg(test)]
+    #[cfg(any(test, feature = "simulation"))]
     pub(crate) fn limit_files(&mut self, bytes_max: u64) {
         self.file_bytes_max = bytes_max;
     }

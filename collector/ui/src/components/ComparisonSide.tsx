@@ -2,10 +2,11 @@
 
 import { useEffect, useState } from 'preact/hooks';
 import { type Changes, setParams } from '../core/address';
+import { nowMs } from '../core/clock';
 import { safeText } from '../core/names';
-import { nowMs } from '../core/query';
-import { duration, parseTimeMs, type Range, rangeText } from '../core/time';
+import { duration, type Range, resolveRange } from '../core/time';
 import { type Fleet, LabelMenu, PhaseMenu, runName, TaskMenu, WorkerMenu } from './FilterMenus';
+import { RangeFields, RangeMeaning } from './RangeFields';
 
 /** A side's filters. Its range applies unless a run is named. */
 export interface Side extends Range {
@@ -37,32 +38,15 @@ export function SidePicker({ label, prefix, side, fleet }: Properties) {
       ),
     );
   const runs = fleet.runs?.runs ?? [];
-  const bad = Number.isNaN(parseTimeMs(own.from, 0)) || Number.isNaN(parseTimeMs(own.to, 0));
+  const isValid = !('error' in resolveRange(own, nowMs()));
   const commit = () => {
-    if (!bad && (own.from !== side.from || own.to !== side.to)) set({ ...own, run: null });
+    if (isValid && (own.from !== side.from || own.to !== side.to)) set({ ...own, run: null });
   };
-  const field = (which: 'from' | 'to') => (
-    <input
-      aria-label={`${label}: ${which}`}
-      value={own[which]}
-      aria-invalid={bad}
-      size={11}
-      onInput={(event) => setOwn({ ...own, [which]: event.currentTarget.value })}
-      onBlur={commit}
-      onKeyDown={(event) => {
-        if (event.key === 'Enter') commit();
-      }}
-    />
-  );
   return (
     <fieldset class="side">
       <legend>{label}</legend>
       <div class="filters">
-        {side.run === null && (
-          <>
-            {field('from')} to {field('to')}
-          </>
-        )}
+        {side.run === null && <RangeFields range={own} label={`${label}: `} onChange={setOwn} onDone={commit} />}
         {runs.length > 0 && (
           <select
             aria-label={`${label}: run`}
@@ -85,15 +69,7 @@ export function SidePicker({ label, prefix, side, fleet }: Properties) {
         <LabelMenu fleet={fleet} chosen={side.labels} onChange={(label) => set({ label })} />
         <PhaseMenu fleet={fleet} chosen={side.phases} onChange={(phase) => set({ phase })} />
       </div>
-      <small>
-        {bad ? (
-          <span role="alert">Expected -90s, -2h, now, 2026-01-31T12:00:00Z or Unix seconds</span>
-        ) : side.run === null ? (
-          rangeText(side, nowMs())
-        ) : (
-          `run ${safeText(side.run, 60)}`
-        )}
-      </small>
+      <small>{side.run === null ? <RangeMeaning range={own} /> : `run ${safeText(side.run, 60)}`}</small>
     </fieldset>
   );
 }

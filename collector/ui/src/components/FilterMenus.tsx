@@ -1,10 +1,11 @@
 // Menus of tasks, workers, labels, phases and runs. Menus without choices are hidden.
 
-import { apiUrl, setParams } from '../core/address';
+import { apiUrl, currentAddress, setParams } from '../core/address';
 import type { Run, RunsAnswer, TaskSummaryAnswer, WorkersAnswer } from '../core/api';
 import { phaseColor, taskColor } from '../core/colors';
 import { fetchJson } from '../core/fetch';
 import { useQuery } from '../core/query';
+import { workersOfRun } from '../core/runs';
 import { fetchTaskNames } from '../core/task-names';
 import { duration, isoTime } from '../core/time';
 import { type Choice, MultiSelect } from './MultiSelect';
@@ -113,10 +114,12 @@ export function RunMenu({ fleet, chosen }: { fleet: Fleet; chosen: string | null
   if (runs.length === 0 && chosen === null) return null;
   const choose = (values: string[]) => {
     const run = runs.find((one) => runName(one) === values[values.length - 1]);
-    if (!run) setParams({ run: null, from: null, to: null, zoom: null });
+    const worker = workersOfRun(run, currentAddress().params.getAll('worker'));
+    if (!run) setParams({ run: null, worker, from: null, to: null, zoom: null });
     else
       setParams({
         run: runName(run),
+        worker,
         from: isoTime(Math.floor(run.start_ns / 1e6)),
         to: run.stop_ns === null ? null : isoTime(Math.ceil(run.stop_ns / 1e6)),
         zoom: null,

@@ -8,18 +8,23 @@ import { clock, duration } from '../core/time';
 
 export interface Line {
   name: string;
+  /** A color, or the name of a variable of the style sheet. */
   color: string;
-  /** Unix seconds in ascending order, and the values. */
+  /** Unix seconds in ascending order, and the values; `null` is a gap. */
   times: number[];
-  values: number[];
+  values: (number | null)[];
 }
 
 interface Properties {
   lines: Line[];
   label: string;
   height: number;
+  /** A value that is drawn as a dashed line, unless all others are far below. */
+  limit?: number | undefined;
   /** Whether times are relative to a start instead of absolute. */
   isAligned: boolean;
+  /** Whether each value has a dot, for lines with gaps. */
+  hasPoints?: boolean;
   written(value: number): string;
   onSelect?(fromS: number, toS: number): void;
 }
@@ -36,7 +41,14 @@ function columns(lines: Line[]): uPlot.AlignedData {
   return [times, ...values] as uPlot.AlignedData;
 }
 
-export function LineChart({ lines, label, height, isAligned, written, onSelect }: Properties) {
+/** A limit is in the picture if it is at most this many times the largest value. */
+const LIMIT_FACTOR_MAX = 4;
+
+/** The top of the chart. */
+const topOf = (most: number, limit = 0) =>
+  (limit <= LIMIT_FACTOR_MAX * most ? Math.max(limit, most) : most) * 1.08 || 1;
+
+export function LineChart({ lines, limit, label, height, isAligned, hasPoints, written, onSelect }: Properties) {
   const box = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | null>(null);
   const select = useRef(onSelect);
@@ -60,7 +72,7 @@ export function LineChart({ lines, label, height, isAligned, written, onSelect }
         padding: [8, 30, 0, 0],
         legend: { show: false },
         cursor: { drag: { x: onSelect !== undefined, y: false, setScale: false, dist: 4 }, points: { show: false } },
-        scales: { x: { time: !isAligned }, y: { range: (_u, _min, max) => [0, max > 0 ? max * 1.08 : 1] } },
+        scales: { x: { time: !isAligned }, y: { range: (_u, _min, max) => [0, topOf(max ?? 0, limit)] } },
         axes: [
           {
             ...axis,
@@ -79,12 +91,26 @@ export function LineChart({ lines, label, height, isAligned, written, onSelect }
           {},
           ...(JSON.parse(names) as [string, string][]).map(([name, stroke]) => ({
             label: name,
-            stroke,
+            stroke: stroke.startsWith('--') ? variable(stroke) : stroke,
             width: 1.5,
-            points: { show: false },
+            points: { show: hasPoints ?? false, size: 4 },
           })),
         ],
         hooks: {
+          draw: [
+            ({ ctx, bbox, valToPos, scales }) => {
+              if (limit === undefined || limit > (scales.y.max ?? 0)) return;
+              const y = Math.round(valToPos(limit, 'y', true)) + 0.5;
+              ctx.save();
+              ctx.strokeStyle = variable('--bad');
+              ctx.setLineDash([6, 4]);
+              ctx.beginPath();
+              ctx.moveTo(bbox.left, y);
+              ctx.lineTo(bbox.left + bbox.width, y);
+              ctx.stroke();
+              ctx.restore();
+            },
+          ],
           setSelect: [
             (u) => {
               if (u.select.width < 4) return;
@@ -107,7 +133,7 @@ export function LineChart({ lines, label, height, isAligned, written, onSelect }
       drawn.destroy();
       plot.current = null;
     };
-  }, [names, theme, height, isAligned]);
+  }, [names, theme, height, isAligned, limit]);
   useEffect(() => plot.current?.setData(columns(lines)), [lines]);
   return (
     <figure class="timeline" aria-label={label}>

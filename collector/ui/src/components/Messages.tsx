@@ -49,6 +49,18 @@ export function InvalidRequest({ problem }: { problem: ApiError }) {
   );
 }
 
+/** The times of the address are no range. */
+export function InvalidRange({ error }: { error: string }) {
+  return (
+    <EmptyState title="Invalid time range">
+      <p>
+        <bdi>{safeText(error, 300)}</bdi>
+      </p>
+      <button onClick={() => setParams({ from: null, to: null, zoom: null })}>Show the last 5 min</button>
+    </EmptyState>
+  );
+}
+
 /** No worker has ever reported. */
 export function NoData() {
   return (

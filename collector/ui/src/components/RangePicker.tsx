@@ -2,8 +2,9 @@
 
 import { useState } from 'preact/hooks';
 import { rangeOf, setParams, useAddress } from '../core/address';
-import { nowMs } from '../core/query';
-import { isLive, isoTime, parseTimeMs, rangeText } from '../core/time';
+import { nowMs } from '../core/clock';
+import { isLive, isoTime, localTime, type Range, rangeText, resolveRange } from '../core/time';
+import { RangeFields, RangeMeaning } from './RangeFields';
 
 const PRESETS: [string, string][] = [
   ['-1m', '1 min'],
@@ -18,41 +19,39 @@ const PRESETS: [string, string][] = [
 
 export function RangePicker() {
   const range = rangeOf(useAddress().params);
-  const [own, setOwn] = useState<{ from: string; to: string } | null>(null);
+  const [own, setOwn] = useState<Range | null>(null);
   const preset = isLive(range) && PRESETS.some(([from]) => from === range.from) ? range.from : 'own';
-  const fromMs = parseTimeMs(range.from, nowMs());
-  const toMs = parseTimeMs(range.to, nowMs());
+  const resolved = resolveRange(range, nowMs());
+  const isInvalid = 'error' in resolved;
 
   function move(steps: number) {
+    if (isInvalid) return;
+    const { fromMs, toMs } = resolved;
     const length = toMs - fromMs;
     setParams({ from: isoTime(fromMs + steps * length), to: isoTime(toMs + steps * length), zoom: null });
   }
   if (own) {
-    const bad = Number.isNaN(parseTimeMs(own.from, 0)) || Number.isNaN(parseTimeMs(own.to, 0));
+    const isValid = !('error' in resolveRange(own, nowMs()));
     return (
       <form
         class="range"
         onSubmit={(event) => {
           event.preventDefault();
-          if (!bad) {
-            setParams({ ...own, zoom: null });
-            setOwn(null);
-          }
+          if (!isValid) return;
+          setParams({ ...own, zoom: null });
+          setOwn(null);
         }}
       >
-        <input
-          aria-label="from"
-          value={own.from}
-          onInput={(event) => setOwn({ ...own, from: event.currentTarget.value })}
-        />
-        <input aria-label="to" value={own.to} onInput={(event) => setOwn({ ...own, to: event.currentTarget.value })} />
-        <button type="submit" disabled={bad}>
+        <RangeFields range={own} onChange={setOwn} />
+        <button type="submit" disabled={!isValid}>
           Show
         </button>
         <button type="button" onClick={() => setOwn(null)}>
           Cancel
         </button>
-        {bad && <small role="alert">Expected -90s, -2h, now, 2026-01-31T12:00:00Z or Unix seconds</small>}
+        <small>
+          <RangeMeaning range={own} />
+        </small>
       </form>
     );
   }
@@ -68,12 +67,14 @@ export function RangePicker() {
         value={preset}
         onChange={(event) => {
           const value = event.currentTarget.value;
-          if (value === 'pick') setOwn({ from: range.from, to: range.to });
+          if (value === 'pick') setOwn({ from: localTime(range.from), to: localTime(range.to) });
           else if (value !== 'own') setParams({ from: value, to: null, zoom: null });
           event.currentTarget.value = preset;
         }}
       >
-        {preset === 'own' && <option value="own">{rangeText(range, nowMs()).replace(/^the /, '')}</option>}
+        {preset === 'own' && (
+          <option value="own">{isInvalid ? 'invalid range' : rangeText(range, nowMs()).replace(/^the /, '')}</option>
+        )}
         {PRESETS.map(([from, label]) => (
           <option key={from} value={from}>
             last {label}

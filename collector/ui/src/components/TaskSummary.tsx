@@ -34,7 +34,12 @@ export function TaskSummary({ names, rowsMax }: Properties) {
             <th>Task</th>
             <th class="number">Running</th>
             {COLUMNS.map(([name, label, title]) => (
-              <th key={name} class="number" title={title} aria-sort={column === name ? 'descending' : undefined}>
+              <th
+                key={name}
+                class={column === name ? 'number sorted' : 'number'}
+                title={title}
+                aria-sort={column === name ? 'descending' : undefined}
+              >
                 <button onClick={() => setParams({ order: name }, true)}>
                   {label}
                   {column === name ? ' ▾' : ''}
@@ -57,12 +62,12 @@ export function TaskSummary({ names, rowsMax }: Properties) {
                     <span class="action">profile ›</span>
                   </a>
                   <a class="action" href={itemHref('tasks', task.name, sharedParams())} title="Durations and phases">
-                    details ›
+                    <span class="wide-only">details&nbsp;</span>›
                   </a>
                 </td>
                 <td class="number">{task.running > 0 ? count(task.running) : ''}</td>
                 {COLUMNS.map(([name]) => (
-                  <td key={name} class="number">
+                  <td key={name} class={column === name ? 'number sorted' : 'number'}>
                     {name === column && task.durations && (
                       <i class="bar" style={{ width: `${(100 * task.durations[name]) / most}%` }} />
                     )}

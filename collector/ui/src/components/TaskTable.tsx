@@ -3,22 +3,28 @@
 import { href, itemHref, sharedParams } from '../core/address';
 import type { Task } from '../core/api';
 import { taskColor } from '../core/colors';
-import { safeText } from '../core/names';
+import { middleCut, safeText } from '../core/names';
 import { clock, duration } from '../core/time';
 import { profileOf, UNKNOWN_KEY } from '../stream/TaskStream';
+
+/** Why a task ended badly. Nobody reports the end of a lost one. */
+const causeOf = ({ cause, outcome }: Task) =>
+  cause === '' && outcome === 'lost' ? 'its worker ended or disconnected first' : safeText(cause);
 
 export function TaskTable({ tasks }: { tasks: Task[] }) {
   // Tasks in columns have no key.
   const hasKeys = tasks.some(({ key }) => key !== UNKNOWN_KEY);
+  const hasCauses = tasks.some((task) => causeOf(task) !== '');
   return (
     <div class="scroll">
-      <table>
+      <table class="task-list">
         <thead>
           <tr>
             <th>Task</th>
-            {hasKeys && <th>Key</th>}
+            {hasKeys && <th class="key">Key</th>}
             <th class="number">Duration</th>
             <th>Outcome</th>
+            {hasCauses && <th>Cause</th>}
             <th>Start</th>
             <th>Worker</th>
             <th>Thread</th>
@@ -31,16 +37,23 @@ export function TaskTable({ tasks }: { tasks: Task[] }) {
                 <a href={href('profile', profileOf(task))}>
                   <i class="dot" style={{ background: taskColor(task.name) }} />
                   <bdi>{safeText(task.name, 40)}</bdi>
-                  <span class="action">profile ›</span>
+                  <span class="action">
+                    <span class="wide-only">profile </span>›
+                  </span>
                 </a>
               </td>
               {hasKeys && (
-                <td class="soft">
+                <td class="soft key">
                   <bdi>{safeText(task.key, 40)}</bdi>
                 </td>
               )}
               <td class="number">{duration(task.duration_ns)}</td>
-              <td title={safeText(task.cause)}>{task.outcome === 'ok' ? 'ok' : <b>{task.outcome}</b>}</td>
+              <td>{task.outcome === 'ok' ? 'ok' : <b>{task.outcome}</b>}</td>
+              {hasCauses && (
+                <td class="cause" title={causeOf(task)}>
+                  <bdi>{middleCut(causeOf(task), 60)}</bdi>
+                </td>
+              )}
               <td>{clock(task.start_ns / 1e6, true)}</td>
               <td>
                 <a href={itemHref('workers', task.worker, sharedParams({ worker: null }))}>

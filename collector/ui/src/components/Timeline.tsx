@@ -4,7 +4,7 @@ import { useEffect, useLayoutEffect, useMemo, useRef, useState } from 'preact/ho
 import type { Series, TimelineAnswer } from '../core/api';
 import { onTheme, taskColor } from '../core/colors';
 import { safeText } from '../core/names';
-import { useSize } from '../core/size';
+import { fitCanvas, useSize } from '../core/size';
 import { clock, digits } from '../core/time';
 import { drawTimeline, type Layer, LEFT_PX, RIGHT_PX } from './timeline-draw';
 
@@ -68,11 +68,16 @@ function shownTimes(answer: TimelineAnswer): [number, number] {
 /** A press that moves less selects nothing. */
 const DRAG_PX = 4;
 
-export function Timeline({ answer, measure, onlyTasks = false, height, band, onSelect }: Properties) {
+/** On a narrower plot, the height is this part. */
+const NARROW_PX = 560;
+const NARROW_PART = 0.75;
+
+export function Timeline({ answer, measure, onlyTasks = false, height: heightMax, band, onSelect }: Properties) {
   const box = useRef<HTMLDivElement>(null);
   const canvas = useRef<HTMLCanvasElement>(null);
   const [theme, setTheme] = useState(0);
   const { width } = useSize(box);
+  const height = width < NARROW_PX ? Math.round(heightMax * NARROW_PART) : heightMax;
   const [at, setAt] = useState<number | null>(null);
   // Start and current position of a drag, in pixels from the box's left edge.
   const [brush, setBrush] = useState<[number, number] | null>(null);
@@ -82,10 +87,7 @@ export function Timeline({ answer, measure, onlyTasks = false, height, band, onS
   useEffect(() => onTheme(() => setTheme((count) => count + 1)), []);
   useLayoutEffect(() => {
     const element = canvas.current!;
-    const scale = devicePixelRatio || 1;
-    element.width = Math.round(width * scale);
-    element.height = Math.round(height * scale);
-    if (width > 0)
+    if (fitCanvas(element, { width, height }))
       drawTimeline(element, {
         width,
         height,

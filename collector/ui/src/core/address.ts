@@ -1,7 +1,8 @@
 // The address holds the whole state of a view: page, range, filters and zoom.
 
 import { useEffect, useState } from 'preact/hooks';
-import { RANGE_DEFAULT, type Range } from './time';
+import { nowMs } from './clock';
+import { absoluteRange, RANGE_DEFAULT, type Range } from './time';
 
 /** The URL of the page's files, also below a proxy's path. Scripts are one directory deeper. */
 const BASE = import.meta.env.DEV ? new URL('/', location.href) : new URL(/* @vite-ignore */ '..', import.meta.url);
@@ -117,9 +118,9 @@ export function sharedParams(changes: Changes = {}): URLSearchParams {
   return withParams(shared, changes);
 }
 
+/** The range of the address, as the API reads it. An invalid time stays: `resolveRange` explains it. */
 export function rangeOf(params: URLSearchParams): Range {
-  return {
-    from: params.get('from') ?? RANGE_DEFAULT.from,
-    to: params.get('to') ?? RANGE_DEFAULT.to,
-  };
+  const from = params.get('from') ?? RANGE_DEFAULT.from;
+  const to = params.get('to') ?? RANGE_DEFAULT.to;
+  return absoluteRange({ from, to }, nowMs());
 }

@@ -36,14 +36,20 @@ export type ProfileAnswer = {
   by: string,
   /** Workers with samples in the range. */
   workers: Array<string>,
-  /** Thread time of the whole profile. */
+  /** Thread time of the profile. */
   totals: Totals,
+  /** Thread time that the request hides. */
+  hidden: Hidden,
+  /** Functions that are folded into their callers. */
+  folded: number,
   /** Whether there is no time in it. */
   empty: boolean,
   /** The span of all retained samples. */
   data: TimeRange | null,
   /** Files of the store that could not be read. */
   corrupt_files: Array<string>,
+  /** Time in functions without a name. */
+  unnamed: Unnamed,
   /** Cycles of workers, each of about a second. */
   worker_seconds: number,
   /** Their total length. */
@@ -72,6 +78,45 @@ export type Filter = {
   states: State[],
   /** Whose threads: `program`, `agent` or `all`. */
   threads: string,
+};
+
+/** Thread time of the selected tasks, phases, workers and threads that a profile does not show. Each time
+ * is hidden for the first reason that applies, so the sums and the profile's totals add up to the whole. */
+export type Hidden = {
+  /** Outside of tasks. */
+  outside_ns: number,
+  /** In states that were not selected. */
+  states: Totals,
+  /** By `focus` and `hide`. */
+  functions_ns: number,
+  /** Not below the zoomed node. */
+  zoom_ns: number,
+  /** Sum of all. */
+  total_ns: number,
+};
+
+/** Own time in functions that have no name, because neither their agent nor the collector has symbols. */
+export type Unnamed = {
+  /** All of it. */
+  total_ns: number,
+  /** Whether names are being looked up: a later answer has more. */
+  pending: boolean,
+  /** By module, those with the most time first; at most 20. */
+  modules: Array<UnnamedModule>,
+};
+
+/** A module without symbols. */
+export type UnnamedModule = {
+  /** Path of the executable or library. */
+  module: string,
+  /** Its build id, in hexadecimal; empty if it has none. */
+  build_id: string,
+  /** Own time in it. */
+  own_ns: number,
+  /** `pending`, `no_file`, `no_function`, `unusable` or `no_build_id`. */
+  reason: string,
+  /** The same in words, with what to do. */
+  help: string,
 };
 
 /** How well a range was sampled. */
@@ -230,7 +275,9 @@ export type TasksAnswer = {
   aggregated: number,
   /** Files of the store that could not be read. */
   corrupt_files: Array<string>,
-  /** The newest first. */
+  /** The order of the tasks: `start`, the newest first, or `duration`, the longest first. */
+  sort: 'start' | 'duration',
+  /** In that order. */
   tasks: Array<Task>,
 };
 
@@ -408,6 +455,9 @@ export type ProgressAnswer = {
   corrupt_files: Array<string>,
   /** By name. */
   names: Array<Progress>,
+  /** Number of names that are not counted: too many are expected since different times, and these
+   * since the earliest. */
+  omitted: number,
 };
 
 /** Progress of the tasks of one name. */
@@ -438,6 +488,111 @@ export type Progress = {
   state: 'running' | 'done' | 'failed',
 };
 
+/** Answer of `/api/v1/tasks/compare`. */
+export type TaskComparisonAnswer = {
+  /** The range of the side before. */
+  before: TimeRange,
+  /** The range of the side after. */
+  after: TimeRange,
+  /** Largest expected share of false alarms among the changes that exceed noise. */
+  false_alarms: number,
+  /** Number of changes that had enough tasks to exceed noise. */
+  tests: number,
+  /** Files of the store that could not be read. */
+  corrupt_files: Array<string>,
+  /** Those that got slower first. */
+  names: Array<NameComparison>,
+  /** Number of names past the limit. */
+  omitted: number,
+};
+
+/** The tasks of one name on both sides of a comparison. */
+export type NameComparison = {
+  /** The name. */
+  name: string,
+  /** About its durations: `slower`, `faster`, `mixed` (one quantile slower, another one faster),
+   * `no_change` (none beyond noise), `too_few`, `only_before` or `only_after`. */
+  verdict: 'slower' | 'faster' | 'mixed' | 'no_change' | 'too_few' | 'only_before' | 'only_after',
+  /** The tasks that ended before. */
+  before: TaskStatistics,
+  /** The tasks that ended after. */
+  after: TaskStatistics,
+  /** Change of the median. */
+  p50: DurationChange,
+  /** Change of the 90th percentile. */
+  p90: DurationChange,
+  /** Change of the 99th percentile. */
+  p99: DurationChange,
+  /** Change of the share of failures. */
+  failures: FailureChange,
+};
+
+/** Tasks that ended on one side of a comparison. */
+export type TaskStatistics = {
+  /** Number of tasks that ended. */
+  ended: number,
+  /** Of these, failed, panicked or lost ones. */
+  failed: number,
+  /** The median; `null` without durations. */
+  p50_ns: number | null,
+  /** The 90th percentile. */
+  p90_ns: number | null,
+  /** The 99th percentile. */
+  p99_ns: number | null,
+};
+
+/** Change of one quantile of durations. */
+export type DurationChange = {
+  /** After minus before; `null` if a side has no durations. */
+  change_ns: number | null,
+  /** After by before; `null` without a duration before. */
+  ratio: number | null,
+  /** Probability of such a difference between equal sides; `null` if a side has no durations. */
+  p_value: number | null,
+  /** `slower` or `faster` if it exceeds noise, else `no_change` or `too_few`. */
+  verdict: 'slower' | 'faster' | 'no_change' | 'too_few',
+};
+
+/** Change of the share of failures. */
+export type FailureChange = {
+  /** Failed of ended tasks before; `null` without any. */
+  before_share: number | null,
+  /** Failed of ended tasks after; `null` without any. */
+  after_share: number | null,
+  /** Probability of such a difference between equal sides; `null` without failures. */
+  p_value: number | null,
+  /** `more` or `fewer` if it exceeds noise, else `no_change` or `too_few`. */
+  verdict: 'more' | 'fewer' | 'no_change' | 'too_few',
+};
+
+/** Answer of `/api/v1/tasks/durations`. */
+export type TaskDurationsAnswer = {
+  /** The range of the answer. */
+  range: TimeRange,
+  /** Length of a step. */
+  step_ns: number,
+  /** Files of the store that could not be read. */
+  corrupt_files: Array<string>,
+  /** Steps in which tasks ended, in order. */
+  points: Array<DurationPoint>,
+};
+
+/** The tasks that ended in one step. */
+export type DurationPoint = {
+  /** Start of the step, since the Unix epoch. */
+  start_ns: number,
+  /** Number of tasks that ended. */
+  ended: number,
+  /** Of these, failed, panicked or lost ones. */
+  failed: number,
+  /** The median; `null` without durations. */
+  p50_ns: number | null,
+  /** The 90th percentile. */
+  p90_ns: number | null,
+  /** The 99th percentile. */
+  p99_ns: number | null,
+};
+
 /** Answer of `/api/v1/workers`. */
 export type WorkersAnswer = {
   /** By the collector's clock. */
@@ -448,8 +603,70 @@ export type WorkersAnswer = {
   ingest: IngestStatus,
   /** By id. */
   workers: Array<WorkerEpochs>,
+  /** Number of further workers, after the last one that is listed. */
+  omitted: number,
+  /** Quotas that were met since the collector started, those with the most refusals first. */
+  quotas: Array<QuotaUse>,
+  /** What foreign profilers pushed since the collector started, by source. */
+  pushes: Array<PushCounts>,
+  /** The services that the collector asks for profiles, by name. */
+  scrapes: Array<Scrape>,
   /** Data that the collector retains. */
   retained: Retained,
+};
+
+/** How often an identity met one of its quotas. */
+export type QuotaUse = {
+  /** An address, `token 3f9a2c01`, `user 1000` or `certificate of w-1`. */
+  identity: string,
+  /** Name of the quota, such as `bytes_per_second`. */
+  quota: string,
+  /** Its value; `null` if it is a fair share of what all identities use. */
+  value: number | null,
+  /** Streams and requests that were refused or ended, and dictionaries and tasks that lost detail. */
+  refused: number,
+  /** Messages that had to wait. */
+  delayed: number,
+  /** When that was last. */
+  last: string,
+};
+
+/** What became of the requests with which foreign profilers push. */
+export type PushCounts = {
+  /** The protocol: `pyroscope` or `otlp`; `scrape` if the collector fetched them. */
+  source: string,
+  /** Series of which something came in the last minutes. */
+  series: number,
+  /** Requests that were stored. */
+  stored: number,
+  /** Time in them. */
+  stored_ns: number,
+  /** Requests without samples. */
+  empty: number,
+  /** Requests whose profiles do not measure time, which are dropped. */
+  without_time: number,
+  /** Requests that were refused. */
+  rejected: number,
+  /** Why the last one was. */
+  last_rejection: string | null,
+};
+
+/** A service that the collector asks for profiles. */
+export type Scrape = {
+  /** Its name. Its worker is `scrape:NAME`. */
+  name: string,
+  /** Its address, without a password. */
+  url: string,
+  /** Length of each profile. */
+  every_ns: number,
+  /** Profiles that were stored. */
+  stored: number,
+  /** When the last one was stored. */
+  stored_at: string | null,
+  /** Attempts without a profile. */
+  failed: number,
+  /** Why there is none since the last one. */
+  failure: string | null,
 };
 
 /** Whether flushes are accepted; all but `open` is `null` if they are. */
@@ -478,7 +695,7 @@ export type IngestStatus = {
 export type WorkerEpochs = {
   /** Its id. */
   worker: string,
-  /** Lives of its agent. */
+  /** Lives of its agent, the newest last. */
   epochs: Array<Epoch>,
 };
 
@@ -496,6 +713,10 @@ export type Epoch = {
   agent_version: string,
   /** How the sampler works there, and why it is degraded; `null` if not yet reported. */
   sampler_mode: string | null,
+  /** Threads that block the sampler's signal and so have no stacks while they run. */
+  signal_blocked_threads: number,
+  /** When the first of them was noticed; `null` if there are none. */
+  signal_blocked_since: string | null,
   /** Time between two samples. */
   interval_ns: number,
   /** Whether threads are sampled. */
@@ -514,6 +735,8 @@ export type Epoch = {
   first_seen: string,
   /** When it was last heard of. */
   last_seen: string,
+  /** How its stream ended; `null` while it is connected. */
+  disconnect: Disconnect | null,
   /** Its clock compared with the collector's; `null` before its first flush. */
   clock: Clock | null,
   /** Ticks taken. */
@@ -526,12 +749,27 @@ export type Epoch = {
   acked_seq: number,
   /** What was sampled, against what was stored and what was lost. */
   account: LossAccount,
-  /** Messages that were refused. */
-  refused: number,
+  /** Messages that were rejected. */
+  rejected: number,
   /** Why the last one was. */
-  last_refusal: string | null,
+  last_rejection: string | null,
   /** Tasks that run. */
   running_tasks: number,
+};
+
+/** How the stream of an agent ended. */
+export type Disconnect = {
+  /** `clean`, `crashed` (the connection closed without a clean disconnect), `silent` (messages
+   * stopped), `rejected` (by the collector) or `unknown` (the collector was restarted). */
+  reason: 'clean' | 'crashed' | 'silent' | 'rejected' | 'unknown',
+  /** The reason in words. */
+  cause: string,
+  /** What to do about it; `null` if nothing. */
+  next_step: string | null,
+  /** When the stream ended. */
+  at: string,
+  /** When the stream ended, since the Unix epoch. */
+  at_ns: number,
 };
 
 /** A worker's clock compared with the collector's. */
@@ -548,8 +786,8 @@ export type LossAccount = {
   accepted_ns: number,
   /** Thread time that the collector stored. */
   stored_ns: number,
-  /** Thread time of refused flushes. */
-  lost_refused_ns: number,
+  /** Thread time of rejected flushes. */
+  lost_rejected_ns: number,
   /** Thread time of flushes that the collector acknowledged in a life whose data it no longer has. */
   lost_by_collector_ns: number,
   /** Thread time that the agent's queue had no room for. */
@@ -928,4 +1166,20 @@ export type Update = {
   flushes: number,
   /** Why ingestion stopped; `null` if it has not. */
   ingest_stopped: string | null,
+};
+
+/** Answer of `/api/v1/session`. */
+export type SessionAnswer = {
+  /** `reader` or `operator`; `operator` too if the collector needs no token. */
+  role: string,
+  /** Id of the caller's token; `null` without one. */
+  token: string | null,
+  /** Note of the token. */
+  note: string,
+  /** Whether the token is that of a browser's login, which a logout ends. */
+  logged_in: boolean,
+  /** When the token or the login expires; `null`: never. */
+  expires: string | null,
+  /** When the token or the login expires, since the Unix epoch. */
+  expires_ns: number | null,
 };

@@ -2,21 +2,50 @@
 
 import { hash } from './names';
 import type { State } from './states';
+import { store, stored } from './stored';
 
-/** Distinguishable hues; their lightness differs too, for color-blind readers. */
-const HUES = [45, 255, 150, 320, 95, 205, 15, 285, 70, 230, 175, 345];
+/**
+ * Hues of tasks, from green to magenta. Red to yellow is reserved for phases, and gray for sums of tasks, so
+ * that neither looks like a task.
+ */
+const TASK_HUES = [135, 163, 192, 220, 249, 277, 306, 335];
+
+/** Chroma of tasks: names beyond the number of hues are duller, then more vivid and darker. */
+const TASK_CHROMAS = [0.12, 0.08, 0.15];
+
+/** Hues of phases without a conventional color. */
+const PHASE_HUES = [20, 38, 56, 74, 92];
 
 const query = window.matchMedia('(prefers-color-scheme: dark)');
 
-export function isDark(): boolean {
-  return query.matches;
+/** A theme that overrides the system's. */
+export type Theme = 'light' | 'dark' | '';
+const THEME_KEY = 'emberline.theme';
+let theme: Theme = '';
+const themeListeners = new Set<() => void>();
+query.addEventListener('change', () => themeListeners.forEach((changed) => changed()));
+
+export const chosenTheme = (): Theme => theme;
+
+/** Chooses a theme and keeps it in the browser; an empty one is the system's. */
+export function chooseTheme(chosen: string): void {
+  theme = chosen === 'light' || chosen === 'dark' ? chosen : '';
+  document.documentElement.dataset.theme = theme;
+  store(THEME_KEY, theme);
+  themeListeners.forEach((changed) => changed());
 }
 
-/** Calls `changed` when the system's theme changes. Returns the function that unsubscribes. */
-export function onTheme(changed: () => void): () => void {
-  query.addEventListener('change', changed);
-  return () => query.removeEventListener('change', changed);
+export function isDark(): boolean {
+  return theme === '' ? query.matches : theme === 'dark';
 }
+
+/** Calls `changed` when the theme changes. Returns the function that unsubscribes. */
+export function onTheme(changed: () => void): () => void {
+  themeListeners.add(changed);
+  return () => themeListeners.delete(changed);
+}
+
+chooseTheme(stored(THEME_KEY));
 
 /**
  * An OKLCH color (hue in degrees) as `#rrggbb`, the form that a canvas parses fastest. Computed here
@@ -52,37 +81,48 @@ export function pixelOf(hex: string): number {
   return ((255 << 24) | ((rgb & 255) << 16) | (rgb & 0xff00) | (rgb >> 16)) >>> 0;
 }
 
-function paletteColor(index: number, chroma: number): string {
-  const step = Math.floor(index / HUES.length) % 3;
-  const lightness = isDark() ? 0.56 - step * 0.07 : 0.76 - step * 0.08;
-  return oklch(lightness, chroma, HUES[index % HUES.length]);
+/** Neighbors among hues differ in lightness too, for color-blind readers. */
+function paletteColor(index: number, shift = 0): string {
+  const hue = index % TASK_HUES.length;
+  const step = Math.floor(index / TASK_HUES.length) % TASK_CHROMAS.length;
+  const isDeep = (hue + step) % 2 === 1;
+  const [deep, high] = isDark() ? [0.42, 0.515] : [0.69, 0.8];
+  const lightness = (isDeep ? deep : high) - (step === 2 ? 0.06 : 0) + shift;
+  return oklch(lightness, TASK_CHROMAS[step], TASK_HUES[hue]);
 }
 
 /** Color index of each task. Never reassigned, so a new task does not change the colors of others. */
 const indexByTask = new Map<string, number>();
 const usedIndices = new Set<number>();
-const COLOR_COUNT = HUES.length * 3;
+const COLOR_COUNT = TASK_HUES.length * TASK_CHROMAS.length;
 
 /** Assigns colors to all task names in sorted order, so that every page assigns the same. */
 export function prepareColors(names: string[]): void {
   [...names].sort().forEach(colorIndexOf);
 }
 
+/** The first free color from the name's own hue on. All hues are used before a second color of one. */
 function colorIndexOf(name: string): number {
-  let index = indexByTask.get(name);
-  if (index === undefined) {
-    index = hash(name) % HUES.length;
-    while (usedIndices.has(index) && usedIndices.size < COLOR_COUNT) index = (index + 1) % COLOR_COUNT;
-    indexByTask.set(name, index);
-    usedIndices.add(index);
-  }
+  const known = indexByTask.get(name);
+  if (known !== undefined) return known;
+  const hues = TASK_HUES.length;
+  const own = hash(name) % hues;
+  const order = Array.from({ length: COLOR_COUNT }, (_, i) => i - (i % hues) + ((own + i) % hues));
+  const index = order.find((color) => !usedIndices.has(color)) ?? own;
+  indexByTask.set(name, index);
+  usedIndices.add(index);
   return index;
 }
 
 export function taskColor(name: string): string {
   if (name.endsWith(' others]')) return isDark() ? '#8a857e' : '#d8d2ca';
   if (name.startsWith('[')) return isDark() ? '#4f4c49' : '#b3ada5';
-  return themed(`task ${name}`, () => paletteColor(colorIndexOf(name), 0.13));
+  return themed(`task ${name}`, () => paletteColor(colorIndexOf(name)));
+}
+
+/** The color of a line on the ground of a chart: a name's hue, nearer to that of text. */
+export function lineColor(name: string): string {
+  return themed(`line ${name}`, () => paletteColor(colorIndexOf(name), isDark() ? 0.22 : -0.16));
 }
 
 /** Colors by name, for the current theme. */
@@ -118,6 +158,9 @@ export function crateColor(name: string): { full: string; pale: string } {
     : { full: oklch(0.8 + shift, 0.085, hue), pale: oklch(0.94, 0.012, hue) };
 }
 
+/** Functions that a search matches; `--match` in the style sheet. */
+export const matchColor = (): string => (isDark() ? '#866200' : '#ffd23f');
+
 const STATE_HUES: Record<State, [number, number]> = {
   cpu: [48, 0.14],
   runnable: [92, 0.13],
@@ -133,22 +176,46 @@ export function stateColor(state: State): string {
   return oklch(isDark() ? 0.52 : 0.8, chroma, hue);
 }
 
-/** Task phases in conventional colors: waiting is gray, transfers are red, the disk is orange. */
-const PHASE_HUES: Record<string, [number, number]> = {
-  queue: [260, 0.015],
-  serialize: [90, 0.01],
-  deserialize: [90, 0.01],
-  transfer: [25, 0.15],
-  'disk-read': [65, 0.14],
-  'disk-write': [65, 0.14],
-  execute: [250, 0.1],
+/** Shades of `busyShades`. */
+export const BUSY_SHADES = 8;
+
+/** Shades of short tasks drawn as a sum, from a thread that was hardly busy to one that always was. */
+export function busyShades(): string[] {
+  const [first, step] = isDark() ? [0.32, 0.055] : [0.92, -0.05];
+  // Gray, because a sum may have tasks of several names.
+  return Array.from({ length: BUSY_SHADES }, (_, i) => oklch(first + i * step, 0.006, 80));
+}
+
+/** Failed tasks, whatever their name. */
+export const failedColor = (): string => (isDark() ? '#ece7e1' : '#211d1a');
+
+interface PhaseColor {
+  /** In the light and in the dark theme. */
+  lightness: [number, number];
+  chroma: number;
+  hue: number;
+}
+
+/** Task phases in conventional colors: transfers are red, the disk is orange, outgoing data is darker. */
+const PHASE_COLORS: Record<string, PhaseColor | undefined> = {
+  queue: { lightness: [0.9, 0.5], chroma: 0.1, hue: 98 },
+  serialize: { lightness: [0.64, 0.36], chroma: 0.08, hue: 75 },
+  deserialize: { lightness: [0.76, 0.44], chroma: 0.08, hue: 85 },
+  transfer: { lightness: [0.72, 0.5], chroma: 0.16, hue: 25 },
+  'disk-read': { lightness: [0.82, 0.52], chroma: 0.13, hue: 62 },
+  'disk-write': { lightness: [0.7, 0.42], chroma: 0.13, hue: 62 },
+  // Where it is not the task's own color.
+  execute: { lightness: [0.84, 0.46], chroma: 0.03, hue: 250 },
 };
 
 export function phaseColor(name: string): string {
-  const [hue, chroma] = PHASE_HUES[name] ?? [hash(name) % 360, 0.1];
-  // Outgoing data is slightly darker than incoming.
-  const shift = name === 'serialize' || name === 'disk-write' ? -0.1 : 0;
-  return themed(`phase ${name}`, () => oklch((isDark() ? 0.52 : 0.8) + shift, chroma, hue));
+  const number = hash(name);
+  const { lightness, chroma, hue } = PHASE_COLORS[name] ?? {
+    lightness: number % 2 === 0 ? [0.84, 0.5] : [0.7, 0.41],
+    chroma: 0.1,
+    hue: PHASE_HUES[(number >>> 1) % PHASE_HUES.length],
+  };
+  return themed(`phase ${name}`, () => oklch(lightness[isDark() ? 1 : 0], chroma, hue));
 }
 
 /** Shades of a change in each direction. */

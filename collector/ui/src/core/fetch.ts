@@ -2,10 +2,10 @@
 
 import type { Failure } from './api';
 
-/** Why a request failed: no connection, a busy collector, or an invalid request. */
+/** Why a request failed: no connection, a busy collector, an ended login, or an invalid request. */
 export class ApiError extends Error {
   constructor(
-    readonly kind: 'connection' | 'busy' | 'request',
+    readonly kind: 'connection' | 'busy' | 'login' | 'request',
     message: string,
     /** Known names near the one that was not found. */
     readonly nearest: string[] = [],
@@ -36,7 +36,8 @@ export async function fetchOk(url: string, signal?: AbortSignal): Promise<Respon
 }
 
 function kindOf(status: number): ApiError['kind'] {
-  if (status === 503) return 'busy';
+  if (status === 503 || status === 429) return 'busy';
+  if (status === 401) return 'login';
   // 502 and 504 come from a proxy that cannot reach the collector.
   return status >= 500 ? 'connection' : 'request';
 }

@@ -44,21 +44,8 @@ export function shortFile(file: string): string {
   if (known) return known[1];
   const parts = file.split('/');
   const source = parts.lastIndexOf('src');
-  const from = source > 0 ? source - 1 : Math.max(0, parts.length - 2);
+  const from = Math.max(0, source >= 0 ? source - 1 : parts.length - 2);
   return parts.slice(from).join('/');
-}
-
-/** The crate of a function, or else its library; decides the color. */
-export function crateOf(file: string, module: string): string {
-  const standard = /\/library\/([\w-]+)\//.exec(file);
-  if (standard) return standard[1];
-  const registry = /\/registry\/src\/[^/]+\/([^/]+?)-\d+\.\d+[^/]*\//.exec(file);
-  if (registry) return registry[1];
-  const parts = file.split('/');
-  const source = parts.lastIndexOf('src');
-  if (source > 0) return parts[source - 1].replace(/-\d+\.\d+.*$/, '') || 'unknown';
-  if (file.startsWith('/')) return parts[parts.length - 2] || 'unknown';
-  return module.slice(module.lastIndexOf('/') + 1) || 'unknown';
 }
 
 /** FNV-1a: a name keeps its color on every page and in every session. */

@@ -3,7 +3,11 @@
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { apiUrl } from './address';
 import type { Update } from './api';
+import { nowMs, syncClock } from './clock';
 import type { ApiError } from './fetch';
+import { Observable } from './observable';
+import { fetchSession, goToLogin } from './session';
+import { store, stored } from './stored';
 import { isLive, isoTime, parseTimeMs, type Range } from './time';
 
 /** Minimum time between two requests of one kind. */
@@ -24,43 +28,6 @@ const SPREAD_MS = 400;
 const RECONNECT_MS = 30_000;
 const RETRY_MS = 1000;
 const RETRY_MAX_MS = 15_000;
-
-/** A value with listeners. */
-class Observable<T> {
-  private readonly listeners = new Set<() => void>();
-  constructor(public value: T) {}
-  set(value: T): void {
-    if (Object.is(this.value, value)) return;
-    this.value = value;
-    this.listeners.forEach((listener) => listener());
-  }
-  use(): T {
-    const [value, setValue] = useState(this.value);
-    useEffect(() => {
-      const listener = () => setValue(() => this.value);
-      this.listeners.add(listener);
-      listener();
-      return () => void this.listeners.delete(listener);
-    }, []);
-    return value;
-  }
-  on(listener: () => void): () => void {
-    this.listeners.add(listener);
-    return () => void this.listeners.delete(listener);
-  }
-}
-
-/** How far the collector's clock is ahead of the browser's. */
-let aheadMs = 0;
-
-export function syncClock(collectorNs: number): void {
-  aheadMs = collectorNs / 1e6 - Date.now();
-}
-
-/** The current time of the collector's clock. */
-export function nowMs(): number {
-  return Date.now() + aheadMs;
-}
 
 /** Flushes the collector has received, from its update stream; `null` without a connection. */
 const flushCount = new Observable<number | null>(null);
@@ -90,6 +57,8 @@ function listen(): void {
       if (opened.readyState !== EventSource.CLOSED) return;
       source = undefined;
       setTimeout(listen, RECONNECT_MS);
+      // The login may have ended.
+      void fetchSession();
     };
   }
 }
@@ -100,6 +69,17 @@ listen();
 export const pauseTime = new Observable<number | null>(null);
 /** Since when the collector has not responded, by the browser's clock. */
 export const disconnectedAt = new Observable<number | null>(null);
+
+/** Lives whose bad end a person has seen, kept in the browser. */
+const DISMISSED_KEY = 'emberline.dismissed';
+const DISMISSED_MAX = 500;
+export const dismissed = new Observable<string[]>(stored(DISMISSED_KEY).split(' '));
+
+export function dismiss(lives: string[]): void {
+  const kept = [...dismissed.value, ...lives].slice(-DISMISSED_MAX);
+  dismissed.set(kept);
+  store(DISMISSED_KEY, kept.join(' '));
+}
 
 export function togglePause(): void {
   pauseTime.set(pauseTime.value === null ? nowMs() : null);
@@ -179,6 +159,7 @@ export function useQuery<T>(
       } catch (error) {
         if (stop.signal.aborted) return;
         const problem = error as ApiError;
+        if (problem.kind === 'login') goToLogin();
         if (problem.kind === 'connection' && disconnectedAt.value === null) disconnectedAt.set(Date.now());
         setAnswer((old) => ({ value: old.value, key: old.key, problem, waiting: false }));
         if (problem.kind !== 'request' || live) later(Math.min(RETRY_MAX_MS, RETRY_MS * 2 ** failures++));

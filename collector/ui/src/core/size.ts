@@ -1,4 +1,4 @@
-// The size of an element.
+// The size of an element, and of the picture in a canvas.
 
 import type { RefObject } from 'preact';
 import { useLayoutEffect, useState } from 'preact/hooks';
@@ -23,4 +23,15 @@ export function useSize(box: RefObject<HTMLElement | null>): Size {
     return () => observer.disconnect();
   }, []);
   return size;
+}
+
+/** Sets the resolution of a canvas for `size`. Returns whether it has room for a picture. */
+export function fitCanvas(canvas: HTMLCanvasElement, size: Size): boolean {
+  const scale = devicePixelRatio || 1;
+  const width = Math.round(size.width * scale);
+  const height = Math.round(size.height * scale);
+  // An assignment clears the canvas, even if it changes nothing.
+  if (canvas.width !== width) canvas.width = width;
+  if (canvas.height !== height) canvas.height = height;
+  return width > 0 && height > 0;
 }

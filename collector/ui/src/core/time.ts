@@ -1,18 +1,28 @@
-// Times, durations and numbers as text, and times as the API accepts them.
+// Times, durations and numbers as text, and times as the API accepts them. `flamegraph/src/text/numbers.rs`
+// formats the same numbers in the same way; `flamegraph/numbers.json` has the examples for both.
 
 export const NS_PER_MS = 1e6;
 export const NS_PER_S = 1e9;
 
-const UNITS_MS: Record<string, number> = {
-  ms: 1,
-  s: 1000,
-  m: 60_000,
-  h: 3_600_000,
-  d: 86_400_000,
-  w: 604_800_000,
-};
+const DAY_MS = 86_400_000;
+/** What dates can hold. */
+const DATE_MAX_MS = 8.64e15;
 
-/** A range in the API's notation: `-5m`, `now`, RFC 3339 or Unix seconds. */
+/** Units of durations, by their names. */
+const UNITS: [RegExp, number][] = [
+  [/^ms$/, 1],
+  [/^(s|sec|seconds?)$/, 1000],
+  [/^(m|min|minutes?)$/, 60_000],
+  [/^(h|hours?)$/, 3_600_000],
+  [/^(d|days?)$/, DAY_MS],
+  [/^(w|weeks?)$/, 7 * DAY_MS],
+];
+
+/** The forms of times, for messages. */
+export const TIME_FORMS =
+  'now, -5m, 10m ago, 17:20, 2026-01-31, 2026-01-31 17:20, 2026-01-31T12:00:00Z or Unix seconds';
+
+/** A range of two times in one of the forms of `TIME_FORMS`. */
 export interface Range {
   from: string;
   to: string;
@@ -20,17 +30,101 @@ export interface Range {
 
 export const RANGE_DEFAULT: Range = { from: '-5m', to: 'now' };
 
-/** The Unix milliseconds of a time in the API's notation, relative to `nowMs`; `NaN` if it is invalid. */
-export function parseTimeMs(text: string, nowMs: number): number {
+/**
+ * The Unix milliseconds of a time, or `NaN` if it is invalid. Without a zone it is local time; a time of day
+ * is the last one before `nowMs`. A date alone is its first moment as `from`, the first moment of the next day
+ * as `to`. `api/src/time.rs` parses the same forms, and `api/times.json` has the examples for both.
+ */
+export function parseTimeMs(text: string, nowMs: number, end: 'from' | 'to' = 'from'): number {
   if (text === 'now') return nowMs;
-  if (/^-(\d+(ms|[smhdw]))+$/.test(text)) {
-    let ago = 0;
-    for (const [, count, unit] of text.matchAll(/(\d+)(ms|[smhdw])/g)) ago += Number(count) * UNITS_MS[unit];
-    return nowMs - ago;
-  }
+  const ago = agoText(text);
+  if (ago !== undefined) return nowMs - parseSpanMs(ago);
   if (/^\d+(\.\d+)?$/.test(text)) return Number(text) * 1000;
-  // An offset is required: without one, browsers assume the local zone.
-  return /^\d{4}-\d\d-\d\dT.*(Z|[+-]\d\d:?\d\d)$/i.test(text) ? Date.parse(text) : NaN;
+  const isUtc = text.endsWith(' UTC');
+  const parts = CALENDAR.exec(isUtc ? text.slice(0, -4) : text);
+  if (!parts) return NaN;
+  const [, date, clock, offset] = parts;
+  if (date && clock && offset) return isUtc ? NaN : dateMs(`${date}T${clock}${offset}`);
+  if (offset || (!date && !clock)) return NaN;
+  const zone = isUtc ? 'Z' : '';
+  if (date) return dateMs(clock ? `${date}T${clock}${zone}` : `${later(date, end === 'to' ? 1 : 0)}T00:00${zone}`);
+  const today = isUtc ? isoTime(nowMs).slice(0, 10) : localDate(new Date(nowMs));
+  const atMs = dateMs(`${today}T${clock}${zone}`);
+  return atMs > nowMs ? dateMs(`${later(today, -1)}T${clock}${zone}`) : atMs;
+}
+
+/** A date, a time of day, or both; with both, an offset. */
+const CALENDAR = /^(\d{4}-\d\d-\d\d)?(?:(?:^|[T ])(\d\d:\d\d(?::\d\d(?:\.\d+)?)?))?(Z|[+-]\d\d:?\d\d)?$/i;
+
+/** `Date.parse`, which accepts the 30th of February and 24:00. */
+function dateMs(text: string): number {
+  const [year, month, day] = text.slice(0, 10).split('-').map(Number);
+  const isReal = new Date(Date.UTC(year, month - 1, day)).getUTCDate() === day;
+  return isReal && !text.includes('T24') ? Date.parse(text) : NaN;
+}
+
+/** The date some days later. Impossible dates stay. */
+function later(date: string, days: number): string {
+  const ms = dateMs(`${date}T00:00Z`);
+  return Number.isNaN(ms) ? date : isoTime(ms + days * DAY_MS).slice(0, 10);
+}
+
+/** The milliseconds of a duration such as `1h30m` or `10 minutes`; `NaN` if it is invalid. */
+function parseSpanMs(text: string): number {
+  if (!/^(\d+ ?[a-z]+ ?)*\d+ ?[a-z]+$/.test(text)) return NaN;
+  let sum = 0;
+  for (const [, number, name] of text.matchAll(/(\d+) ?([a-z]+)/g)) {
+    sum += Number(number) * (UNITS.find(([names]) => names.test(name))?.[1] ?? NaN);
+  }
+  return sum;
+}
+
+/** The duration of a time ago: `-5m`, `now-5m`, `5m ago`, `5m`. */
+function agoText(text: string): string | undefined {
+  const ago = /^(?:-|now-)(.*)$/.exec(text) ?? /^([a-z\d ]*?[a-z])(?: ago)?$/.exec(text);
+  return ago?.[1];
+}
+
+/** Whether a time moves with the clock. */
+export function isRelative(text: string): boolean {
+  return text === 'now' || agoText(text) !== undefined;
+}
+
+/** The range as the API reads it: times that do not move with the clock as RFC 3339. Invalid ones stay. */
+export function absoluteRange(range: Range, nowMs: number): Range {
+  const absolute = (text: string, end: 'from' | 'to') => {
+    const ms = parseTimeMs(text, nowMs, end);
+    return isRelative(text) || !(Math.abs(ms) < DATE_MAX_MS) ? text : isoTime(ms);
+  };
+  return { from: absolute(range.from, 'from'), to: absolute(range.to, 'to') };
+}
+
+/** An absolute time as people write it, in local time; a relative one as it is. */
+export function localTime(text: string): string {
+  const ms = isRelative(text) ? NaN : parseTimeMs(text, 0);
+  if (!(Math.abs(ms) < DATE_MAX_MS)) return text;
+  const at = new Date(ms);
+  return `${localDate(at)} ${timeOfDay(at)}${at.getMilliseconds() === 0 ? '' : milliseconds(at)}`;
+}
+
+/** The name of the zone in which times without one are. */
+export function localZone(): string {
+  return Intl.DateTimeFormat().resolvedOptions().timeZone;
+}
+
+/** The ends of a range in Unix milliseconds, or what is wrong with it. */
+export function resolveRange(range: Range, nowMs: number): { fromMs: number; toMs: number } | { error: string } {
+  const fromMs = parseTimeMs(range.from, nowMs);
+  const toMs = parseTimeMs(range.to, nowMs, 'to');
+  for (const [text, ms] of [
+    [range.from, fromMs],
+    [range.to, toMs],
+  ] as const) {
+    if (!(Math.abs(ms) < DATE_MAX_MS)) return { error: `“${text}” is not a time. Expected ${TIME_FORMS}.` };
+  }
+  if (fromMs > toMs) return { error: `The range is reversed: ${clock(fromMs)} is after ${clock(toMs)}.` };
+  if (fromMs === toMs) return { error: `The range is empty: both ends are ${clock(fromMs)}.` };
+  return { fromMs, toMs };
 }
 
 /** Whether a range moves with the clock. */
@@ -43,19 +137,25 @@ export function isoTime(ms: number): string {
   return new Date(Math.round(ms)).toISOString().replace('.000Z', 'Z');
 }
 
-/** `90 s`, `1.2 ms`, `3 h 4 min`: three digits and the unit that fits. */
+/** `1.24 ms`, `12.3 s`, `1 h 59 min`: three digits and the unit that fits; from a minute on, two units. */
 export function duration(ns: number): string {
-  const text = (value: number, unit: string) => `${digits(value)} ${unit}`;
-  const size = Math.abs(ns);
-  if (size === 0) return '0 s';
-  if (size < 999.5) return text(ns, 'ns');
-  if (size < 999.5e3) return text(ns / 1e3, 'µs');
-  if (size < 999.5e6) return text(ns / 1e6, 'ms');
-  if (size < 119.5e9) return text(ns / 1e9, 's');
-  const minutes = Math.round(ns / 60e9);
-  if (size < 7200e9) return text(ns / 60e9, 'min');
-  if (size < 172_800e9) return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
-  return text(ns / 86_400e9, 'd');
+  if (ns < 0) return `-${duration(-ns)}`;
+  const rounded = Math.round(ns);
+  if (rounded === 0) return '0 s';
+  if (rounded < 1000) return `${rounded} ns`;
+  if (ns < 999.5e3) return `${digits(ns / 1e3)} µs`;
+  if (ns < 999.5e6) return `${digits(ns / 1e6)} ms`;
+  if (ns < 59.95e9) return `${digits(ns / 1e9)} s`;
+  const [seconds, minutes, hours] = [1e9, 60e9, 3600e9].map((unit) => Math.round(ns / unit));
+  if (seconds < 3600) return twoUnits(seconds, 60, 'min', 's');
+  if (minutes < 1440) return twoUnits(minutes, 60, 'h', 'min');
+  return twoUnits(hours, 24, 'd', 'h');
+}
+
+/** `1 h 59 min`, or `2 h` if nothing is left. */
+function twoUnits(value: number, size: number, large: string, small: string): string {
+  const rest = value % size;
+  return `${count((value - rest) / size)} ${large}${rest === 0 ? '' : ` ${rest} ${small}`}`;
 }
 
 /** Three significant digits, without an exponent. */
@@ -78,35 +178,36 @@ export function quantity(value: number, noun: string): string {
 
 /** The share of `part` in `whole` with three digits. */
 export function percent(part: number, whole: number): string {
-  if (!(whole > 0)) return '–';
   const share = (100 * part) / whole;
+  if (!(whole > 0) || Number.isNaN(share)) return '–';
   if (share > 0 && share < 0.01) return '<0.01%';
-  return `${share >= 99.95 || share === 0 ? share.toFixed(0) : share >= 9.995 ? share.toFixed(1) : share.toFixed(2)}%`;
+  return `${digits(share)}%`;
 }
 
 const two = (value: number) => String(value).padStart(2, '0');
 
-/** The local time of day, with the date if it is not today. */
-export function clock(ms: number, milliseconds = false): string {
-  const at = new Date(ms);
-  const time = `${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
-  const rest = milliseconds ? `.${String(at.getMilliseconds()).padStart(3, '0')}` : '';
-  const today = new Date().toDateString() === at.toDateString();
-  return today ? time + rest : `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())} ${time}${rest}`;
+function localDate(at: Date): string {
+  return `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())}`;
 }
 
-/** A chosen length, such as `5 min` or `90 s`. */
-function lengthText(ms: number): string {
-  const whole = (
-    [
-      ['d', 864e5],
-      ['h', 36e5],
-      ['min', 6e4],
-      ['s', 1e3],
-    ] as const
-  ).find(([, unit]) => ms >= unit && ms % unit === 0);
-  return whole ? `${count(ms / whole[1])} ${whole[0]}` : duration(ms * NS_PER_MS);
+function timeOfDay(at: Date): string {
+  return `${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
 }
+
+function milliseconds(at: Date): string {
+  return `.${String(at.getMilliseconds()).padStart(3, '0')}`;
+}
+
+/** The local time of day, with the date if it is not today. */
+export function clock(ms: number, withMilliseconds = false): string {
+  const at = new Date(ms);
+  const time = timeOfDay(at) + (withMilliseconds ? milliseconds(at) : '');
+  const today = new Date().toDateString() === at.toDateString();
+  return today ? time : `${localDate(at)} ${time}`;
+}
+
+/** A chosen length, such as `5 min` or `30 s`. */
+const lengthText = (ms: number) => (ms < 60_000 && ms % 1000 === 0 ? `${ms / 1000} s` : duration(ms * NS_PER_MS));
 
 /** A range as text: `the last 5 min`, or its two ends. */
 export function rangeText(range: Range, nowMs: number): string {

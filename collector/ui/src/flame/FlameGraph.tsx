@@ -3,7 +3,7 @@
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from 'preact/hooks';
 import { onTheme } from '../core/colors';
 import { usePan } from '../core/pan';
-import { useSize } from '../core/size';
+import { fitCanvas, useSize } from '../core/size';
 import { type Coloring, nodeAt, Painter, ROW_PX, type View } from './draw';
 import { type Functions, type Layout, NO_FUNCTION } from './layout';
 import { ACTIONS, type Action, NodeMenu } from './NodeMenu';
@@ -86,12 +86,7 @@ export function FlameGraph(properties: Properties) {
   }, [rows]);
   useLayoutEffect(() => {
     const element = canvas.current!;
-    const scale = devicePixelRatio || 1;
-    const width = Math.round(size.width * scale);
-    const height = Math.round(size.height * scale);
-    if (element.width !== width) element.width = width;
-    if (element.height !== height) element.height = height;
-    if (width > 0 && height > 0) {
+    if (fitCanvas(element, size)) {
       element.dataset.rects = String(painter.draw(element, size, layout, view));
       element.dataset.share = String((view.to - view.from) / Math.max(1, layout.total[0]));
     }
@@ -230,6 +225,7 @@ export function FlameGraph(properties: Properties) {
       {menu && picked > 0 && picked < layout.count && (
         <NodeMenu
           name={functions.names[layout.fn[picked]]}
+          crate={crateAt(functions, layout.fn[picked])}
           at={menu}
           onAction={(action) => act(action, picked)}
           onClose={() => {
@@ -250,6 +246,11 @@ export function FlameGraph(properties: Properties) {
       )}
     </div>
   );
+}
+
+/** The crate of a function; tasks and the like have none. */
+export function crateAt({ kinds, crates }: Functions, fn: number): string | undefined {
+  return kinds[fn] === 'function' || kinds[fn] === 'unresolved' ? crates[fn] : undefined;
 }
 
 const over = (position: PointerPosition) => (position.node < 0 ? null : position);

@@ -3,13 +3,14 @@
 import { useEffect, useRef } from 'preact/hooks';
 import { safeText } from '../core/names';
 
-export type Action = 'zoom' | 'focus' | 'hide' | 'merge' | 'callers' | 'copy';
+export type Action = 'zoom' | 'focus' | 'hide' | 'crate' | 'merge' | 'callers' | 'copy';
 
 /** Actions with their keys and labels, in the menu's order. */
 export const ACTIONS: [Action, string, string][] = [
   ['zoom', 'Enter', 'Zoom'],
   ['focus', 'f', 'Focus'],
   ['hide', 'd', 'Hide function and callees'],
+  ['crate', 'D', 'Hide crate'],
   ['merge', 'm', 'Merge into caller'],
   ['callers', 'b', 'Show callers and callees'],
   ['copy', 'y', 'Copy name'],
@@ -17,13 +18,16 @@ export const ACTIONS: [Action, string, string][] = [
 
 interface Properties {
   name: string;
+  /** The function's crate; without one it cannot be hidden. */
+  crate: string | undefined;
   at: { px: number; py: number };
   onAction(action: Action): void;
   onClose(): void;
 }
 
-export function NodeMenu({ name, at, onAction, onClose }: Properties) {
+export function NodeMenu({ name, crate, at, onAction, onClose }: Properties) {
   const box = useRef<HTMLDivElement>(null);
+  const actions = ACTIONS.filter(([action]) => action !== 'crate' || crate !== undefined);
   useEffect(() => {
     box.current!.querySelector('button')!.focus();
     const outside = (event: Event) => {
@@ -35,7 +39,7 @@ export function NodeMenu({ name, at, onAction, onClose }: Properties) {
   function key(event: KeyboardEvent) {
     const buttons = [...box.current!.querySelectorAll('button')];
     const index = buttons.indexOf(document.activeElement as HTMLButtonElement);
-    const action = ACTIONS.find(([, letter]) => letter === event.key);
+    const action = actions.find(([, letter]) => letter === event.key);
     if (event.key === 'Escape') onClose();
     else if (event.key === 'ArrowDown') buttons[(index + 1) % buttons.length].focus();
     else if (event.key === 'ArrowUp') buttons[(index + buttons.length - 1) % buttons.length].focus();
@@ -46,7 +50,7 @@ export function NodeMenu({ name, at, onAction, onClose }: Properties) {
   }
   const place = {
     left: `${Math.max(8, Math.min(at.px, innerWidth - 300))}px`,
-    top: `${Math.max(8, Math.min(at.py, innerHeight - 250))}px`,
+    top: `${Math.max(8, Math.min(at.py, innerHeight - 280))}px`,
   };
   return (
     <div
@@ -60,9 +64,17 @@ export function NodeMenu({ name, at, onAction, onClose }: Properties) {
       <b class="name">
         <bdi>{safeText(name, 80)}</bdi>
       </b>
-      {ACTIONS.map(([action, letter, label]) => (
+      {actions.map(([action, letter, label]) => (
         <button key={action} role="menuitem" onClick={() => onAction(action)}>
-          {label}
+          <span>
+            {label}
+            {action === 'crate' && (
+              <>
+                {' '}
+                <bdi>{safeText(crate!, 24)}</bdi>
+              </>
+            )}
+          </span>
           <kbd>{letter}</kbd>
         </button>
       ))}

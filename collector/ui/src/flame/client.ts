@@ -3,7 +3,7 @@
 import { ApiError } from '../core/fetch';
 import type { Stream } from '../stream/columns';
 import type { Comparison, Scale } from './compare';
-import type { LoadedProfile, Outside } from './load';
+import type { LoadedProfile } from './load';
 import { fromTransferable } from './transferable';
 import type { Reply, Request, StreamRequest } from './worker';
 
@@ -38,17 +38,12 @@ function start(): Worker {
   return started;
 }
 
-export function fetchProfile(url: string, outside: Outside, signal: AbortSignal): Promise<LoadedProfile> {
-  return ask({ urls: [url], outside, scale: 'share' }, signal) as Promise<LoadedProfile>;
+export function fetchProfile(url: string, signal: AbortSignal): Promise<LoadedProfile> {
+  return ask({ urls: [url], scale: 'share' }, signal) as Promise<LoadedProfile>;
 }
 
-export function fetchComparison(
-  before: string,
-  after: string,
-  options: { outside: Outside; scale: Scale },
-  signal: AbortSignal,
-): Promise<Comparison> {
-  return ask({ urls: [before, after], ...options }, signal) as Promise<Comparison>;
+export function fetchComparison(before: string, after: string, scale: Scale, signal: AbortSignal): Promise<Comparison> {
+  return ask({ urls: [before, after], scale }, signal) as Promise<Comparison>;
 }
 
 export function fetchTaskColumns(url: string, signal: AbortSignal): Promise<Stream> {

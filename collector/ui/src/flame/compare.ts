@@ -2,7 +2,7 @@
 
 import type { ProfileAnswer } from '../core/api';
 import { AFTER, BEFORE, type Functions, type Layout, STATE_COUNT, TreeBuilder } from './layout';
-import { FunctionTable, type Outside, type ProfileBody, readNodes } from './load';
+import { FunctionTable, type ProfileBody, readNodes } from './load';
 
 /** How two profiles are normalized: each to 100 %, or to time per sampled worker second. */
 export type Scale = 'share' | 'time';
@@ -23,10 +23,10 @@ export interface Comparison {
 /** The weight of a whole profile, or of one thread that runs all the time on each worker. */
 export const FULL_WEIGHT = 1e12;
 
-export function compare(bodies: [ProfileBody, ProfileBody], outside: Outside, scale: Scale): Comparison {
+export function compare(bodies: [ProfileBody, ProfileBody], scale: Scale): Comparison {
   const table = new FunctionTable();
   const builder = new TreeBuilder();
-  const sides = bodies.map((body) => readNodes(body.profile, outside, table));
+  const sides = bodies.map((body) => readNodes(body.profile, table));
   sides.forEach(({ parent, fn, self }, side) => {
     const sum = scale === 'share' ? self.reduce((all, one) => all + one, 0) : bodies[side].sampled_ns;
     const factor = sum > 0 ? FULL_WEIGHT / sum : 0;

@@ -1,10 +1,21 @@
 // Draws a layout on a canvas. The cost is bounded by pixels: nodes narrower than half a pixel are
 // joined to runs, found by galloping search instead of node by node.
 
-import { changeColor, crateColor, isDark, phaseColor, pixelOf, stateColor, taskColor, variable } from '../core/colors';
-import { safeText, shortFile, withoutGenerics } from '../core/names';
+import {
+  changeColor,
+  crateColor,
+  isDark,
+  matchColor,
+  phaseColor,
+  pixelOf,
+  stateColor,
+  taskColor,
+  variable,
+} from '../core/colors';
+import { safeText } from '../core/names';
 import type { Size } from '../core/size';
 import { STATES } from '../core/states';
+import { functionLabel } from '../core/symbols';
 import { AFTER, BEFORE, type Functions, type Layout, NO_FUNCTION, STATE_COUNT } from './layout';
 import { phasesOf } from './transform';
 
@@ -80,7 +91,7 @@ export class Painter {
     this.ground = variable('--panel');
     this.text = variable('--rect-text');
     this.run = pixelOf(isDark() ? '#4d4a46' : '#cdc6bd');
-    this.match = pixelOf(isDark() ? '#b98a00' : '#ffd23f');
+    this.match = pixelOf(matchColor());
     this.rootFill = pixelOf(isDark() ? '#3a3734' : '#e2dcd4');
   }
 
@@ -254,13 +265,9 @@ interface Label {
   isPale: boolean;
 }
 
-export function labelOf(functions: Functions, fn: number): string {
-  const name = safeText(withoutGenerics(functions.names[fn]));
-  // Many closures and trampolines share a name, so their label includes the file.
-  const isVague = /^(\{|call_once|call_mut|call\b|main\b|run\b|poll\b)/.test(name) && functions.files[fn] !== '';
-  const line = functions.lines[fn] > 0 ? `:${functions.lines[fn]}` : '';
-  if (!isVague && line === '') return name;
-  return `${name} · ${safeText(shortFile(functions.files[fn]).split('/').pop() ?? '')}${line}`;
+export function labelOf({ names, kinds, files, lines, modules }: Functions, fn: number): string {
+  if (kinds[fn] !== 'function') return safeText(names[fn]);
+  return safeText(functionLabel(names[fn], files[fn], lines[fn], modules[fn]));
 }
 
 export function heaviestState(layout: Layout, node: number): number {

@@ -114,12 +114,14 @@ function heaviestFirst(parent: ArrayLike<number>, sums: Float64Array): Uint32Arr
   return order;
 }
 
-function fillEnds({ count, parent, end }: Layout): void {
+/** Fills in where subtrees end. */
+export function fillEnds({ count, parent, end }: Layout): void {
   for (let i = 0; i < count; i++) end[i] = i + 1;
   for (let i = count - 1; i > 0; i--) end[parent[i]] = Math.max(end[parent[i]], end[i]);
 }
 
-function fillRows(layout: Layout): void {
+/** Fills in the nodes of each row. */
+export function fillRows(layout: Layout): void {
   const { count, depth, rowNodes } = layout;
   let rows = 0;
   for (let i = 0; i < count; i++) rows = Math.max(rows, depth[i] + 1);
@@ -139,10 +141,19 @@ export class TreeBuilder {
   private readonly states: number[] = Array(STATE_COUNT).fill(0);
   private readonly known = new Map<number, number>();
 
+  /** The number of nodes, with the root. */
+  get size(): number {
+    return this.parent.length;
+  }
+
+  /** Whether `node` has a child for a function. */
+  has(node: number, fn: number): boolean {
+    return this.known.has(keyOf(node, fn));
+  }
+
   /** The child of `node` for a function; created if missing. */
   child(node: number, fn: number): number {
-    // Both numbers are below 2^26 for any profile that fits in a page, so the key is exact.
-    const key = node * 67_108_864 + fn;
+    const key = keyOf(node, fn);
     let child = this.known.get(key);
     if (child === undefined) {
       child = this.parent.length;
@@ -179,3 +190,6 @@ export class TreeBuilder {
     });
   }
 }
+
+/** Both numbers are below 2^26 for any profile that fits in a page, so the key is exact. */
+const keyOf = (node: number, fn: number) => node * 67_108_864 + fn;

@@ -2,14 +2,16 @@
 // blocks the page.
 
 import type { ProfileAnswer } from '../core/api';
-import { crateOf } from '../core/names';
 import { STATES, type State } from '../core/states';
+import { crateOf } from '../core/symbols';
 import { type Functions, type Layout, layOut, NO_FUNCTION, type Nodes, STATE_COUNT } from './layout';
 
 /** A profile in columns, as the API returns it (docs/API.md). */
 export interface ApiColumns {
   /** Nodes that were merged into a leaf `[pruned]`. */
   pruned: number;
+  /** Programs and libraries with a build id. */
+  builds?: { module: string; build_id: string }[];
   functions: { names: string[]; kinds: string[]; files: string[]; lines: number[]; modules: string[] };
   parents: number[];
   numbers: number[];
@@ -28,63 +30,39 @@ export interface LoadedProfile {
   /** Self and total time by function; recursive calls count once. */
   fnSelf: Float64Array;
   fnTotal: Float64Array;
-  /** Hidden time outside tasks, in nanoseconds. */
-  outsideNs: number;
   metadata: ProfileAnswer;
   /** Nodes that were too narrow to be sent individually. */
   pruned: number;
 }
 
-/** Whether time outside tasks is shown. It is never hidden if there are no tasks. */
-export type Outside = 'shown' | 'hidden';
-
-export function loadProfile(body: ProfileBody, outside: Outside): LoadedProfile {
+export function loadProfile(body: ProfileBody): LoadedProfile {
   const { profile, ...metadata } = body;
   const table = new FunctionTable();
-  const { outsideNs, ...nodes } = readNodes(profile, outside, table);
-  const layout = layOut(nodes);
+  const layout = layOut(readNodes(profile, table));
   const functions = table.columns();
-  return { layout, functions, outsideNs, metadata, pruned: profile.pruned, ...sums(layout, functions.names.length) };
+  return { layout, functions, metadata, pruned: profile.pruned, ...sums(layout, functions.names.length) };
 }
 
-/** Nodes in columns, the root first, and the sum of the hidden time. */
-export function readNodes(profile: ApiColumns, outside: Outside, table: FunctionTable): Nodes & { outsideNs: number } {
-  const { functions, parents, numbers } = profile;
-  const known = functions.names.map((_, at) => table.number(functions, at));
-  const isTask = functions.kinds.map((kind) => kind === 'task');
-  const hide = outside === 'hidden' && isTask.includes(true);
+/** Nodes in columns, the root first. */
+export function readNodes({ functions, parents, numbers, self }: ApiColumns, table: FunctionTable): Nodes {
+  const tableNumbers = functions.names.map((_, at) => table.number(functions, at));
   const count = parents.length + 1;
-  const newIndex = new Int32Array(count).fill(-1);
-  newIndex[0] = 0;
-  const parent = new Uint32Array(count);
-  const fn = new Uint32Array(count);
-  fn[0] = NO_FUNCTION;
-  let next = 1;
-  for (let i = 1; i < count; i++) {
-    const from = i - parents[i - 1];
-    if (newIndex[from] < 0 || (hide && from === 0 && !isTask[numbers[i - 1]])) continue;
-    newIndex[i] = next;
-    parent[next] = newIndex[from];
-    fn[next] = known[numbers[i - 1]];
-    next++;
-  }
-  const self = new Float64Array(next);
-  const states = new Float64Array(next * STATE_COUNT);
-  let outsideNs = 0;
+  const nodes: Nodes = {
+    parent: Uint32Array.from({ length: count }, (_, i) => (i === 0 ? 0 : i - parents[i - 1])),
+    fn: Uint32Array.from({ length: count }, (_, i) => (i === 0 ? NO_FUNCTION : tableNumbers[numbers[i - 1]])),
+    self: new Float64Array(count),
+    states: new Float64Array(count * STATE_COUNT),
+  };
   STATES.forEach((state, s) => {
-    const { nodes, ns } = profile.self[state] ?? { nodes: [], ns: [] };
+    const { nodes: steps, ns } = self[state] ?? { nodes: [], ns: [] };
     let node = 0;
-    for (let at = 0; at < nodes.length; at++) {
-      node += nodes[at];
-      const target = newIndex[node];
-      if (target < 0) outsideNs += ns[at];
-      else {
-        self[target] += ns[at];
-        states[target * STATE_COUNT + s] = ns[at];
-      }
+    for (let at = 0; at < steps.length; at++) {
+      node += steps[at];
+      nodes.self[node] += ns[at];
+      nodes.states[node * STATE_COUNT + s] += ns[at];
     }
   });
-  return { parent: parent.subarray(0, next), fn: fn.subarray(0, next), self, states, outsideNs };
+  return nodes;
 }
 
 /** Interns functions. */
@@ -113,8 +91,8 @@ export class FunctionTable {
 
   columns(): Functions {
     const { names, files, modules, kinds } = this;
-    const crates = names.map((_, fn) =>
-      kinds[fn] === 'function' || kinds[fn] === 'unresolved' ? crateOf(files[fn], modules[fn]) : kinds[fn],
+    const crates = names.map((name, fn) =>
+      kinds[fn] === 'function' || kinds[fn] === 'unresolved' ? crateOf(name, files[fn], modules[fn]) : kinds[fn],
     );
     return { names, files, lines: Uint32Array.from(this.lines), modules, kinds, crates };
   }

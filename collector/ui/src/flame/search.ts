@@ -1,6 +1,7 @@
 // Search for functions, and their share of the time.
 
 import { type Functions, type Layout, NO_FUNCTION } from './layout';
+import { searchSelector, selected } from './select';
 
 export interface SearchResult {
   /** 1 for each function that matches. */
@@ -11,22 +12,10 @@ export interface SearchResult {
   nodes: Uint32Array;
 }
 
-/** The pattern of a search: a regular expression, or literal text if it is not a valid one. */
-export function pattern(text: string): RegExp {
-  try {
-    return new RegExp(text, 'iu');
-  } catch {
-    return new RegExp(text.replace(/[.*+?^${}()|[\]\\]/g, '\\$&'), 'iu');
-  }
-}
-
+/** The result of a search by names, or with a prefix by files or crates. */
 export function search(text: string, layout: Layout, functions: Functions): SearchResult | undefined {
-  if (text === '') return undefined;
-  const expression = pattern(text);
-  const matches = new Uint8Array(functions.names.length);
-  for (let fn = 0; fn < matches.length; fn++) {
-    if (expression.test(functions.names[fn]) || expression.test(functions.files[fn])) matches[fn] = 1;
-  }
+  if (text === '' || /^(?:file|crate):$/.test(text)) return undefined;
+  const matches = selected(functions, [searchSelector(text)]);
   const nodes = new Uint32Array(layout.count);
   let found = 0;
   for (let i = 1; i < layout.count; i++) if (matches[layout.fn[i]] === 1) nodes[found++] = i;

@@ -1,10 +1,12 @@
 // Transforms of a profile: focus on functions, hide them, merge them into callers, collapse recursion.
-// Sums are recomputed.
+// Sums are recomputed. The collector does the same for files (`flamegraph/src/view.rs`); the examples in
+// `flamegraph/views.json` are for both.
 
 import { type Layout, NO_FUNCTION, STATE_COUNT, TreeBuilder } from './layout';
 import { type LoadedProfile, sums } from './load';
+import { selected } from './select';
 
-/** Transforms, by function name. */
+/** Transforms, by selectors of functions. */
 export interface TreeTransforms {
   /** Keep only stacks through one of these. */
   focus: string[];
@@ -28,11 +30,7 @@ export function hasTransforms({ focus, hide, merge, recursion }: TreeTransforms)
 export function transformTree(loaded: LoadedProfile, changes: TreeTransforms): TransformedProfile {
   if (!hasTransforms(changes)) return { ...loaded, hiddenNs: 0 };
   const { layout, functions } = loaded;
-  const flags = (names: string[]) => {
-    const wanted = new Set(names);
-    return Uint8Array.from(functions.names, (name) => (wanted.has(name) ? 1 : 0));
-  };
-  const [focus, hide, merge] = [changes.focus, changes.hide, changes.merge].map(flags);
+  const [focus, hide, merge] = [changes.focus, changes.hide, changes.merge].map((some) => selected(functions, some));
   const wanted = changes.focus.length > 0 ? pathsThrough(layout, focus) : undefined;
   const own = ownStates(layout);
   const builder = new TreeBuilder();
@@ -47,7 +45,7 @@ export function transformTree(loaded: LoadedProfile, changes: TreeTransforms): T
     }
     const above = target[layout.parent[i]];
     const again = changes.recursion ? builder.above(above, fn) : -1;
-    target[i] = merge[fn] === 1 ? above : again >= 0 ? again : builder.child(above, fn);
+    target[i] = merge[fn] === 1 && above > 0 ? above : again >= 0 ? again : builder.child(above, fn);
     if (!wanted || wanted.inside[i] === 1) {
       builder.add(target[i], layout.self[i], own.subarray(i * STATE_COUNT, (i + 1) * STATE_COUNT));
     }

@@ -4,14 +4,13 @@ import type { TaskColumnsAnswer } from '../core/api';
 import { ApiError, fetchOk } from '../core/fetch';
 import { type Stream, streamOfColumns } from '../stream/columns';
 import { type Comparison, compare, type Scale } from './compare';
-import { type LoadedProfile, loadProfile, type Outside, type ProfileBody } from './load';
+import { type LoadedProfile, loadProfile, type ProfileBody } from './load';
 import { type TransferableFunctions, toTransferable } from './transferable';
 
 export interface Request {
   id: number;
   /** One profile, or two to compare: before and after. */
   urls: string[];
-  outside: Outside;
   scale: Scale;
 }
 
@@ -52,10 +51,9 @@ scope.onmessage = async ({ data }) => {
       scope.postMessage({ id, stream }, buffersOf([stream.rows, ...stream.lanes]));
       return;
     }
-    const { urls, outside, scale } = data;
+    const { urls, scale } = data;
     const bodies = await Promise.all(urls.map((url) => bodyOf<ProfileBody>(url, stop.signal)));
-    const loaded =
-      bodies.length === 1 ? loadProfile(bodies[0], outside) : compare([bodies[0], bodies[1]], outside, scale);
+    const loaded = bodies.length === 1 ? loadProfile(bodies[0]) : compare([bodies[0], bodies[1]], scale);
     const sent = { ...loaded, functions: toTransferable(loaded.functions) } as
       | Transferred<LoadedProfile>
       | Transferred<Comparison>;

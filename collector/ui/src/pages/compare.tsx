@@ -1,24 +1,32 @@
-// Compares two ranges, tasks, workers or runs, as one graph and two tables.
+// Compares two ranges, tasks, workers or runs: durations of task names, and functions as one graph and two tables.
 
-import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
+import { useMemo } from 'preact/hooks';
 import { type Side, SidePicker } from '../components/ComparisonSide';
 import { useFleet } from '../components/FilterMenus';
+import { SearchField, SearchSummary, useFunctionSearch } from '../components/FunctionSearch';
 import { EmptyState, InvalidRequest, Loading, NoData } from '../components/Messages';
 import { apiUrl, rangeOf, setParams, useAddress } from '../core/address';
+import type { TaskComparisonAnswer } from '../core/api';
+import { copyText } from '../core/clipboard';
+import { nowMs } from '../core/clock';
 import { changeColor } from '../core/colors';
+import { fetchJson } from '../core/fetch';
 import { useKeys } from '../core/keys';
 import { safeText, shortFile } from '../core/names';
-import { nowMs, pauseTime, requestRange, useQuery } from '../core/query';
-import { digits, isLive, isoTime, parseTimeMs, percent, type Range } from '../core/time';
+import { pauseTime, requestRange, useQuery } from '../core/query';
+import { absoluteRange, digits, isLive, isoTime, isRelative, parseTimeMs, percent, type Range } from '../core/time';
 import { fetchComparison } from '../flame/client';
 import { type Comparison, FULL_WEIGHT, type Scale } from '../flame/compare';
 import { labelOf } from '../flame/draw';
 import { FlameGraph } from '../flame/FlameGraph';
 import { AFTER, BEFORE, NO_FUNCTION, STATE_COUNT } from '../flame/layout';
 import type { Action } from '../flame/NodeMenu';
-import type { NodeTip } from '../flame/NodeTip';
+import { type NodeTip, Tip } from '../flame/NodeTip';
 import { findByPathId, pathId } from '../flame/path';
-import { search } from '../flame/search';
+import { TaskComparison } from './compare/TaskComparison';
+import { HiddenTime } from './profile/HiddenTime';
+import { type Params, viewOf } from './profile/question';
+import { statesOf } from './profile/states';
 
 /** Rows of each table. */
 const ROWS = 12;
@@ -40,15 +48,15 @@ function rangeBefore(range: Range): Range {
   const to = parseTimeMs(range.to, now);
   if (!isLive(range)) return { from: isoTime(2 * from - to), to: range.from };
   // The range before a moving range moves too.
-  return /^-/.test(range.from)
+  return isRelative(range.from)
     ? { from: agoText(2 * (now - from)), to: range.from }
     : { from: isoTime(2 * from - now), to: range.from };
 }
 
 function sideOf(params: URLSearchParams, prefix: string, range: Range): Side {
+  const own = { from: params.get(`${prefix}from`) ?? range.from, to: params.get(`${prefix}to`) ?? range.to };
   return {
-    from: params.get(`${prefix}from`) ?? range.from,
-    to: params.get(`${prefix}to`) ?? range.to,
+    ...absoluteRange(own, nowMs()),
     run: params.get(`${prefix}run`),
     tasks: params.getAll(`${prefix}task`),
     workers: params.getAll(`${prefix}worker`),
@@ -57,25 +65,21 @@ function sideOf(params: URLSearchParams, prefix: string, range: Range): Side {
   };
 }
 
-function questionOf(side: Side, states: string[]): URLSearchParams {
+/** The parameters of a side, their names after a prefix. */
+function sideParams(side: Side, prefix = ''): Params {
   const { from, to } = requestRange(side);
-  const range: [string, string][] =
-    side.run === null
-      ? [
-          ['from', from],
-          ['to', to],
-        ]
-      : [['run', side.run]];
-  const many = (name: string, values: string[]) => values.map((value): [string, string] => [name, value]);
-  return new URLSearchParams([
-    ['format', 'columns'],
-    ...range,
+  const many = (name: string, values: string[]) => values.map((value): [string, string] => [prefix + name, value]);
+  return [
+    ...(side.run === null ? [...many('from', [from]), ...many('to', [to])] : many('run', [side.run])),
     ...many('task', side.tasks),
     ...many('worker', side.workers),
     ...many('label', side.labels),
-    ...many('phase', side.phases),
-    ...many('state', states),
-  ]);
+  ];
+}
+
+function questionOf(side: Side, view: Params): URLSearchParams {
+  const phases = side.phases.map((phase): [string, string] => ['phase', phase]);
+  return new URLSearchParams([['format', 'columns'], ...sideParams(side), ...phases, ...view]);
 }
 
 export function ComparePage() {
@@ -89,15 +93,27 @@ export function ComparePage() {
   if (!hasOwn)
     Object.assign(before, { tasks: after.tasks, workers: after.workers, labels: after.labels, phases: after.phases });
   const live = pausedAt === null && [before, after].some((side) => side.run === null && isLive(side));
-  const states = params.getAll('state');
+  const view = [...statesOf(params).map((state): [string, string] => ['state', state]), ...viewOf(params)];
   const scale: Scale = params.get('scale') === 'time' ? 'time' : 'share';
-  const outside = params.get('outside') === '1' ? 'shown' : 'hidden';
-  const key = JSON.stringify([before, after, states, scale, outside, pausedAt]);
-  const answer = useQuery<Comparison>(
+  // The task whose functions are compared.
+  const name = params.get('name');
+  const key = JSON.stringify([before, after, view, scale, pausedAt]);
+  const tasks = useQuery<TaskComparisonAnswer>(
     key,
     (signal) => {
-      const [one, other] = [before, after].map((side) => apiUrl('profile', questionOf(side, states)));
-      return fetchComparison(one, other, { outside, scale }, signal);
+      const question = [...sideParams(after), ...sideParams(before, 'before_')];
+      return fetchJson(apiUrl('tasks/compare', new URLSearchParams([...question, ['limit', '100']])), signal);
+    },
+    live,
+    EVERY_MS,
+  );
+  const answer = useQuery<Comparison>(
+    key + name,
+    (signal) => {
+      const [one, other] = [before, after].map((side) =>
+        apiUrl('profile', questionOf(name === null ? side : { ...side, tasks: [name] }, view)),
+      );
+      return fetchComparison(one, other, scale, signal);
     },
     live,
     EVERY_MS,
@@ -110,6 +126,7 @@ export function ComparePage() {
         <SidePicker label="Before" prefix="b." side={before} fleet={fleet} />
         <SidePicker label="After" prefix="" side={after} fleet={fleet} />
       </div>
+      {tasks.value && !problem && <TaskComparison answer={tasks.value} chosen={name} />}
       {problem?.kind === 'request' ? (
         <InvalidRequest problem={problem} />
       ) : !value ? (
@@ -128,26 +145,18 @@ function ComparisonView({ comparison, isStale }: { comparison: Comparison; isSta
   const { layout, functions, metadata, scale } = comparison;
   const zoomName = params.get('zoom');
   const zoom = useMemo(() => (zoomName ? findByPathId(layout, functions, zoomName) : 0), [layout, functions, zoomName]);
-  const [text, setText] = useState(params.get('q') ?? '');
-  const field = useRef<HTMLInputElement>(null);
-  const result = useMemo(() => search(text, layout, functions), [text, layout, functions]);
+  const { result, ...search } = useFunctionSearch(layout, functions);
   const byTotal = params.get('measure') === 'total';
   const [before, after] = byTotal
     ? [comparison.totalBefore, comparison.totalAfter]
     : [comparison.selfBefore, comparison.selfAfter];
   const setZoom = (node: number) => setParams({ zoom: node === 0 ? null : pathId(layout, functions, node) });
   const act = (action: Action, fn: number) => {
-    if (action === 'copy') void navigator.clipboard?.writeText(functions.names[fn]);
-    else if (action !== 'zoom') setText(functions.names[fn]);
+    if (action === 'copy') void copyText(functions.names[fn], 'name');
+    else if (action !== 'zoom') search.setText(functions.names[fn]);
   };
-  useEffect(() => {
-    const timer = setTimeout(() => {
-      if (text !== (params.get('q') ?? '')) setParams({ q: text || null }, true);
-    }, 250);
-    return () => clearTimeout(timer);
-  }, [text]);
   useKeys((pressed) => {
-    if (pressed === '/') field.current?.focus();
+    if (pressed === '/') search.field.current?.focus();
     else if (pressed === '0') setZoom(0);
     else if (pressed === 'Escape' && zoom !== 0) setZoom(layout.parent[zoom]);
     else return false;
@@ -182,22 +191,28 @@ function ComparisonView({ comparison, isStale }: { comparison: Comparison; isSta
     .reverse()
     .filter((fn) => before[fn] - after[fn] > CHANGE_MIN);
   const table = { comparison, before, after };
+  const name = params.get('name');
   return (
     <section class={isStale ? 'views stale' : 'views'} aria-busy={isStale}>
+      <h2>
+        What changed{' '}
+        <small>
+          {name === null ? (
+            'in all tasks; choose a task above for its own'
+          ) : (
+            <>
+              in <bdi>{safeText(name, 60)}</bdi>{' '}
+              <button class="link" onClick={() => setParams({ name: null, zoom: null })}>
+                all tasks
+              </button>
+            </>
+          )}
+        </small>
+      </h2>
       <div class="toolbar">
-        <label class="search">
-          <input
-            ref={field}
-            type="search"
-            value={text}
-            placeholder="Search (regex)  /"
-            aria-label="Search functions"
-            onInput={(event) => setText(event.currentTarget.value)}
-            onKeyDown={(event) => {
-              if (event.key === 'Escape') setText('');
-            }}
-          />
-        </label>
+        <SearchField {...search}>
+          {result && <SearchSummary text={search.text} result={result} total={layout.total[0]} />}
+        </SearchField>
         <span class="gap" />
         <label class="plain">
           normalize by{' '}
@@ -220,9 +235,12 @@ function ComparisonView({ comparison, isStale }: { comparison: Comparison; isSta
           </select>
         </label>
       </div>
+      <p>
+        After: <HiddenTime hidden={metadata[1].hidden} />
+      </p>
       <div class="sides">
-        <ChangeTable {...table} title="Increased" rows={increased} onChoose={setText} />
-        <ChangeTable {...table} title="Decreased" rows={decreased} onChoose={setText} />
+        <ChangeTable {...table} title="Increased" rows={increased} onChoose={search.setText} />
+        <ChangeTable {...table} title="Decreased" rows={decreased} onChoose={search.setText} />
       </div>
       <p class="legend">
         <span>
@@ -340,15 +358,8 @@ const TimeTip = (properties: TipProperties) => <ChangeTip {...properties} scale=
 function ChangeTip({ layout, functions, node, rootLabel, at, scale }: TipProperties & { scale: Scale }) {
   const fn = layout.fn[node];
   const [before, after] = [BEFORE, AFTER].map((side) => layout.states[node * STATE_COUNT + side]);
-  const place = at && {
-    left: `${Math.min(at.px + 14, Math.max(8, innerWidth - 430))}px`,
-    ...(at.py > innerHeight - 190 ? { bottom: `${innerHeight - at.py + 14}px` } : { top: `${at.py + 16}px` }),
-  };
   return (
-    <div class={at ? 'tip floating' : 'tip'} style={place ?? {}} role="status">
-      <b class="name">
-        <bdi>{fn === NO_FUNCTION ? rootLabel : safeText(functions.names[fn])}</bdi>
-      </b>
+    <Tip name={fn === NO_FUNCTION ? rootLabel : functions.names[fn]} at={at}>
       {fn !== NO_FUNCTION && (
         <div class="file">
           <bdi>{safeText(shortFile(functions.files[fn]))}</bdi>
@@ -365,6 +376,6 @@ function ChangeTip({ layout, functions, node, rootLabel, at, scale }: TipPropert
           {before > 0 && after > 0 && `, × ${digits(after / before)}`}
         </dd>
       </dl>
-    </div>
+    </Tip>
   );
 }

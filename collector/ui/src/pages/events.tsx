@@ -2,13 +2,14 @@
 
 import { EmptyState, InvalidRequest, Loading } from '../components/Messages';
 import { apiUrl, href, itemHref, setParams, sharedParams, useAddress } from '../core/address';
-import type { EventsAnswer, FleetEvent, Task } from '../core/api';
+import type { Disconnect, EventsAnswer, FleetEvent, Task } from '../core/api';
 import { taskColor } from '../core/colors';
 import { fetchJson } from '../core/fetch';
 import { safeText } from '../core/names';
 import { pauseTime, useQuery } from '../core/query';
 import { clock, count, duration, isoTime } from '../core/time';
 import { profileOf } from '../stream/TaskStream';
+import { endName } from './warnings';
 
 const ASKED = 1000;
 const ROWS = 150;
@@ -18,6 +19,7 @@ const KIND_LABELS: Record<string, string> = {
   worker_connected: 'worker connected',
   worker_away: 'worker away',
   worker_gone: 'worker gone',
+  worker_duplicated: '⚠ worker id used twice',
   run_started: 'run started',
   run_stopped: 'run stopped',
   corruption: '⚠ data corruption',
@@ -25,8 +27,8 @@ const KIND_LABELS: Record<string, string> = {
   ingest_resumed: 'ingestion resumed',
   missed: 'events missed',
 };
-/** Hidden unless chosen: task starts would crowd out everything else. */
-const QUIET = ['task_started'];
+/** Hidden unless chosen: they would crowd out everything else. */
+const QUIET = ['task_started', 'run_started', 'run_stopped'];
 
 export function EventsPage() {
   const { params } = useAddress();
@@ -54,7 +56,7 @@ export function EventsPage() {
         Events{' '}
         <small>
           newest {count(events.length)}
-          {kinds.length === 0 && '; tasks only if they failed'}
+          {kinds.length === 0 && '; tasks only if they failed, no runs'}
         </small>
       </h2>
       <div class="chips" role="group" aria-label="Kinds of events">
@@ -80,27 +82,46 @@ export function EventsPage() {
           )}
         </EmptyState>
       ) : (
-        <div class="scroll">
-          <table>
-            <thead>
-              <tr>
-                <th>Time</th>
-                <th>Event</th>
-                <th>Source</th>
-                <th>Details</th>
-              </tr>
-            </thead>
-            <tbody>
-              {fitting.slice(0, ROWS).map((event) => (
-                <EventRow key={event.id} event={event} />
-              ))}
-            </tbody>
-          </table>
-        </div>
+        <EventRows events={fitting} rowsMax={ROWS} />
       )}
-      {fitting.length > ROWS && <p class="soft">{count(fitting.length - ROWS)} older events are not shown.</p>}
     </section>
   );
+}
+
+/** A table of the first events. */
+export function EventRows({ events, rowsMax }: { events: FleetEvent[]; rowsMax: number }) {
+  return (
+    <>
+      <div class="scroll">
+        <table>
+          <thead>
+            <tr>
+              <th>Time</th>
+              <th>Event</th>
+              <th>Source</th>
+              <th>Details</th>
+            </tr>
+          </thead>
+          <tbody>
+            {events.slice(0, rowsMax).map((event) => (
+              <EventRow key={event.id} event={event} />
+            ))}
+          </tbody>
+        </table>
+      </div>
+      {events.length > rowsMax && <p class="soft">{count(events.length - rowsMax)} older events are not shown.</p>}
+    </>
+  );
+}
+
+/** How a worker's life ended, with the process and what to do. */
+function endOf({ disconnect, host, pid, last_seen }: FleetEvent['data']): string {
+  if (!disconnect) return '';
+  const { cause, next_step } = disconnect as Disconnect;
+  const parts = [`${cause} (process ${text(pid)} on ${text(host)}`];
+  if (typeof last_seen === 'string') parts.push(`, last seen ${clock(Date.parse(last_seen))}`);
+  parts.push(')', next_step ? `. Next: ${next_step}` : '');
+  return parts.join('');
 }
 
 const text = (value: unknown) => (typeof value === 'string' ? value : typeof value === 'number' ? String(value) : '');
@@ -111,12 +132,16 @@ function EventRow({ event }: { event: FleetEvent }) {
   const name = text(data.name);
   const isTask = kind.startsWith('task_');
   const took = typeof data.duration_ns === 'number' && !kind.endsWith('_started') ? duration(data.duration_ns) : '';
+  const end = data.disconnect as Disconnect | undefined;
+  const isLost = kind === 'worker_gone' && end !== undefined && end.reason !== 'clean';
+  const isLoud = isLost || kind === 'corruption' || (data.outcome && data.outcome !== 'ok');
   const more = [
     text(data.outcome),
     took,
     text(data.cause),
     text(data.file),
     text(data.reason),
+    endOf(data),
     kind === 'missed' ? `${text(data.count)} events` : '',
   ]
     .filter((part) => part !== '')
@@ -125,8 +150,8 @@ function EventRow({ event }: { event: FleetEvent }) {
     <tr>
       <td>{clock(event.at_ns / 1e6, true)}</td>
       <td>
-        {kind === 'corruption' || (data.outcome && data.outcome !== 'ok') ? (
-          <b>{KIND_LABELS[kind] ?? safeText(kind, 30)}</b>
+        {isLoud ? (
+          <b>{isLost ? `⚠ worker ${endName(end)}` : (KIND_LABELS[kind] ?? safeText(kind, 30))}</b>
         ) : (
           (KIND_LABELS[kind] ?? safeText(kind, 30))
         )}
@@ -161,7 +186,7 @@ function EventRow({ event }: { event: FleetEvent }) {
         )}
       </td>
       <td class="soft">
-        <bdi>{safeText(more, 200)}</bdi>
+        <bdi>{safeText(more, 400)}</bdi>
       </td>
     </tr>
   );

@@ -3,11 +3,12 @@
 import { useEffect, useState } from 'preact/hooks';
 import { Loading } from '../components/Messages';
 import { href } from '../core/address';
+import { fetchOk } from '../core/fetch';
 
 export function LicensesPage() {
   const [text, setText] = useState<string>();
   useEffect(() => {
-    fetch(href('licenses.txt'))
+    fetchOk(href('licenses.txt'))
       .then((answer) => answer.text())
       .then(setText, () => setText('The collector cannot be reached.'));
   }, []);

@@ -5,11 +5,13 @@ import { InvalidRequest, Loading, NoData } from '../components/Messages';
 import { Timeline } from '../components/Timeline';
 import { apiUrl, rangeOf, setParams, useAddress } from '../core/address';
 import type { TimelineAnswer } from '../core/api';
+import { nowMs, syncClock } from '../core/clock';
 import { fetchJson } from '../core/fetch';
-import { nowMs, pauseTime, requestRange, syncClock, useQuery } from '../core/query';
+import { pauseTime, requestRange, useQuery } from '../core/query';
 import { isLive, isoTime, parseTimeMs } from '../core/time';
 import { Filters } from './profile/Filters';
-import { filtersOf, useProfile } from './profile/useProfile';
+import { filtersOf } from './profile/question';
+import { useProfile } from './profile/useProfile';
 import { Views } from './profile/Views';
 
 /** Lengths of the timeline. The shortest that shows the range and what followed is used. */
@@ -69,7 +71,7 @@ export function ProfilePage() {
           answer={timeline.value}
           measure="total"
           onlyTasks={params.get('outside') !== '1'}
-          height={92}
+          height={80}
           band={band}
           onSelect={(from, to) => setParams({ from: isoTime(from * 1000), to: isoTime(to * 1000) })}
         />

@@ -1,28 +1,43 @@
-// Resource usage of each worker (memory, CPU, network, disk, descriptors) over time, or aligned by
-// run.
+// Resource usage (memory, CPU, network, disk, descriptors) over time or aligned by run: a panel for each
+// machine, with its own measures and those of its workers.
 
 import { LineChart } from '../components/LineChart';
 import { EmptyState, InvalidRequest, Loading } from '../components/Messages';
 import { MultiSelect } from '../components/MultiSelect';
 import { apiUrl, itemHref, rangeOf, setParams, sharedParams, useAddress } from '../core/address';
 import type { ResourceSeries, ResourcesAnswer, RunsAnswer } from '../core/api';
-import { taskColor } from '../core/colors';
+import { nowMs } from '../core/clock';
+import { lineColor } from '../core/colors';
 import { fetchJson } from '../core/fetch';
 import { safeText } from '../core/names';
-import { nowMs, pauseTime, requestRange, useQuery } from '../core/query';
-import { bytes, count, digits, isLive, isoTime, percent, rangeText } from '../core/time';
+import { pauseTime, requestRange, useQuery } from '../core/query';
+import { bytes, count, digits, isLive, isoTime, percent, quantity, rangeText } from '../core/time';
 
 /** Lines per chart; of more workers, those with the highest peaks. */
 const LINES_MAX = 12;
-const CHARTS_MAX = 16;
+const MACHINES_MAX = 6;
+const CHARTS_MAX = 24;
 /** Measures in order of interest. */
-const FIRST = ['process_memory', 'managed_memory', 'spilled_memory', 'host_memory', 'process_cpu', 'host_cpu'];
+const FIRST = ['host_cpu', 'host_memory', 'process_cpu', 'process_memory', 'managed_memory', 'spilled_memory'];
+/** Measures of a whole machine, which all its workers report. */
+const isOfMachine = (measure: string) => /^host_|_pressure$/.test(measure);
+/** Limits of other measures: lines in their charts. */
+const LIMITS: Record<string, string | undefined> = {
+  host_cpu: 'host_cpus',
+  host_memory: 'host_memory_max',
+  process_cpu: 'cgroup_cpu_max',
+  process_memory: 'cgroup_memory_max',
+  cgroup_memory: 'cgroup_memory_max',
+  descriptors: 'descriptors_max',
+};
+const isLimit = (measure: string) => /_max$|_cpus$/.test(measure);
 
 /** Formats values of a unit. Values are numbers alone if `isUnitShown`. */
 function formatterOf(unit: string): (value: number) => string {
   // `bytes`, `bytes/s`
   if (unit.startsWith('bytes')) return (value) => bytes(value) + safeText(unit.slice('bytes'.length), 20);
   if (unit === 'ratio') return (value) => percent(value, 1);
+  if (unit === 'count') return (value) => count(Math.round(value));
   return digits;
 }
 
@@ -64,9 +79,8 @@ export function ResourcesPage() {
   const runs = useQuery<RunsAnswer>('runs', (signal) => fetchJson(apiUrl('runs'), signal), false);
   if (answer.problem?.kind === 'request') return <InvalidRequest problem={answer.problem} />;
   if (!answer.value) return <Loading problem={answer.problem} />;
-  const measures = [...new Set(answer.value.series.map(({ measure }) => measure))].sort(
-    (a, b) => rank(a) - rank(b) || (a < b ? -1 : 1),
-  );
+  const { series } = answer.value;
+  const isAlone = params.getAll('measure').length === 1;
   const known = (runs.value?.runs ?? []).map((run) => ({ value: `${run.name}@${run.id}`, note: run.name }));
   return (
     <>
@@ -95,7 +109,7 @@ export function ResourcesPage() {
         </label>
         <span class="soft">{chosenRuns.length === 0 && rangeText(range, pausedAt ?? nowMs())}</span>
       </div>
-      {measures.length === 0 ? (
+      {series.length === 0 ? (
         <EmptyState title="No measurements in this range">
           <p>
             Agents measure their process and host twice a second. Older agents do not; restart the worker with this
@@ -106,55 +120,115 @@ export function ResourcesPage() {
           </button>
         </EmptyState>
       ) : (
-        measures
-          .slice(0, CHARTS_MAX)
-          .map((measure) => (
-            <Chart
-              key={measure}
-              measure={measure}
-              series={answer.value!.series.filter((one) => one.measure === measure)}
-              isAligned={isAligned}
-              isAlone={measures.length === 1}
-            />
-          ))
-      )}
-      {measures.length > CHARTS_MAX && (
-        <p class="soft">{count(measures.length - CHARTS_MAX)} more measures; choose one to show only that.</p>
+        <Machines series={series} isAligned={isAligned} isAlone={isAlone} />
       )}
     </>
   );
 }
 
-const rank = (measure: string) => (FIRST.indexOf(measure) + FIRST.length + 1) % (FIRST.length + 1);
+/** A panel for each of the largest machines. */
+export function Machines({ series, isAligned, isAlone }: Omit<MachineProperties, 'host'>) {
+  const machines = machinesOf(series);
+  return (
+    <>
+      {machines.slice(0, MACHINES_MAX).map(([host, all]) => (
+        <Machine key={host} host={host} series={all} isAligned={isAligned} isAlone={isAlone} />
+      ))}
+      {machines.length > MACHINES_MAX && (
+        <p class="soft">{count(machines.length - MACHINES_MAX)} more machines; choose a worker to show its machine.</p>
+      )}
+    </>
+  );
+}
 
-/** A line's name: its worker, and its run if several are shown. */
-const nameOf = ({ worker, run }: ResourceSeries) => (run === null ? worker : `${worker} · ${run}`);
+/** The series by machine, those with the largest processes first. */
+function machinesOf(series: ResourceSeries[]): [string, ResourceSeries[]][] {
+  const machines = new Map<string, ResourceSeries[]>();
+  for (const one of series) machines.set(one.host, [...(machines.get(one.host) ?? []), one]);
+  const peak = (all: ResourceSeries[]) =>
+    Math.max(0, ...all.filter(({ measure }) => measure === 'process_memory').map((one) => one.peak ?? 0));
+  return [...machines].sort(([, a], [, b]) => peak(b) - peak(a));
+}
 
-interface ChartProperties {
-  measure: string;
+interface MachineProperties {
+  host: string;
   series: ResourceSeries[];
   isAligned: boolean;
   isAlone: boolean;
 }
 
-function Chart({ measure, series, isAligned, isAlone }: ChartProperties) {
+function Machine({ host, series, isAligned, isAlone }: MachineProperties) {
+  const measures = [...new Set(series.map(({ measure }) => measure))]
+    .filter((measure) => isAlone || !isLimit(measure))
+    .sort((a, b) => rank(a) - rank(b) || (a < b ? -1 : 1));
+  const of = (measure: string | undefined) => series.filter((one) => one.measure === measure);
+  return (
+    <section class="machine">
+      <h2>
+        <bdi>{safeText(host, 60) || 'unknown machine'}</bdi>{' '}
+        <small>{quantity(new Set(series.map(({ worker }) => worker)).size, 'worker')}</small>
+      </h2>
+      {measures.slice(0, CHARTS_MAX).map((measure) => (
+        <Chart
+          key={measure}
+          measure={measure}
+          series={isOfMachine(measure) ? oncePerRun(of(measure)) : of(measure)}
+          limit={limitOf(of(LIMITS[measure]))}
+          isAligned={isAligned}
+          isAlone={isAlone}
+        />
+      ))}
+    </section>
+  );
+}
+
+/** Of each run, the series of the worker that measured longest. */
+function oncePerRun(series: ResourceSeries[]): ResourceSeries[] {
+  const longest = new Map<string | null, ResourceSeries>();
+  for (const one of series)
+    if ((longest.get(one.run)?.points.length ?? -1) < one.points.length) longest.set(one.run, one);
+  return [...longest.values()];
+}
+
+/** The newest value of a limit; the least of several workers. */
+function limitOf(series: ResourceSeries[]): number | undefined {
+  const values = series.flatMap(({ points }) => (points.length > 0 ? [points[points.length - 1][1]] : []));
+  return values.length > 0 ? Math.min(...values) : undefined;
+}
+
+const rank = (measure: string) => (FIRST.indexOf(measure) + FIRST.length + 1) % (FIRST.length + 1);
+
+/** A line's name: its worker or machine, and its run if several are shown. */
+const nameOf = ({ worker, host, measure, run }: ResourceSeries) =>
+  [isOfMachine(measure) ? host : worker, ...(run === null ? [] : [run])].join(' · ');
+
+interface ChartProperties {
+  measure: string;
+  series: ResourceSeries[];
+  limit: number | undefined;
+  isAligned: boolean;
+  isAlone: boolean;
+}
+
+function Chart({ measure, series, limit, isAligned, isAlone }: ChartProperties) {
   const { unit } = series[0];
   const format = formatterOf(unit);
   const unitText = isUnitShown(unit) ? ` ${safeText(unit, 20)}` : '';
   const highest = [...series].sort((a, b) => (b.peak ?? 0) - (a.peak ?? 0)).slice(0, LINES_MAX);
   const lines = highest.map((one) => ({
     name: nameOf(one),
-    color: taskColor(nameOf(one)),
+    color: lineColor(nameOf(one)),
     times: one.points.map(([at]) => at / 1e9),
     values: one.points.map(([, mean]) => mean),
   }));
   const title = safeText(measure.replaceAll('_', ' '), 60);
+  const facts = [unitText.trim(), limit === undefined ? '' : `limit ${format(limit)}${unitText}`].filter(Boolean);
   return (
-    <section>
-      <h2>
+    <div>
+      <h3>
         {title}{' '}
         <small>
-          {unitText}{' '}
+          {facts.length > 0 && `(${facts.join(', ')}) `}
           {isAlone ? (
             ''
           ) : (
@@ -164,11 +238,12 @@ function Chart({ measure, series, isAligned, isAlone }: ChartProperties) {
           )}
           {series.length > LINES_MAX && ` ${LINES_MAX} of ${count(series.length)} with the highest peaks`}
         </small>
-      </h2>
+      </h3>
       <LineChart
         lines={lines}
+        limit={limit}
         label={`${title} by worker`}
-        height={isAlone ? 320 : 130}
+        height={isAlone ? 320 : 110}
         isAligned={isAligned}
         written={format}
         onSelect={
@@ -180,7 +255,7 @@ function Chart({ measure, series, isAligned, isAlone }: ChartProperties) {
           <caption class="visually-hidden">{title}, by worker</caption>
           <thead>
             <tr>
-              <th>Worker</th>
+              <th>{isOfMachine(measure) ? 'Machine' : 'Worker'}</th>
               <th class="number">Newest</th>
               <th class="number">Peak</th>
             </tr>
@@ -189,10 +264,14 @@ function Chart({ measure, series, isAligned, isAlone }: ChartProperties) {
             {highest.slice(0, isAlone ? LINES_MAX : 5).map((one) => (
               <tr key={nameOf(one)}>
                 <td>
-                  <a href={itemHref('workers', one.worker, sharedParams({ worker: null }))}>
-                    <i class="dot" style={{ background: taskColor(nameOf(one)) }} />
+                  <i class="dot" style={{ background: lineColor(nameOf(one)) }} />
+                  {isOfMachine(measure) ? (
                     <bdi>{safeText(nameOf(one), 60)}</bdi>
-                  </a>
+                  ) : (
+                    <a href={itemHref('workers', one.worker, sharedParams({ worker: null }))}>
+                      <bdi>{safeText(nameOf(one), 60)}</bdi>
+                    </a>
+                  )}
                 </td>
                 <td class="number">
                   {one.points.length > 0 ? format(one.points[one.points.length - 1][1]) + unitText : '–'}
@@ -203,6 +282,6 @@ function Chart({ measure, series, isAligned, isAlone }: ChartProperties) {
           </tbody>
         </table>
       </div>
-    </section>
+    </div>
   );
 }

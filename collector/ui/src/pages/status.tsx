@@ -1,5 +1,6 @@
 // The fleet at a glance: connected workers, load, slow tasks, warnings.
 
+import { Alerts } from '../components/Alerts';
 import { InvalidRequest, Loading, NoData } from '../components/Messages';
 import { ProgressBars } from '../components/ProgressBars';
 import { TaskSummary } from '../components/TaskSummary';
@@ -7,8 +8,9 @@ import { Tile } from '../components/Tile';
 import { Timeline } from '../components/Timeline';
 import { apiUrl, href, navigate, rangeOf, setParams, sharedParams, useAddress } from '../core/address';
 import type { ProgressAnswer, TaskSummaryAnswer, TasksAnswer, TimelineAnswer, WorkersAnswer } from '../core/api';
+import { nowMs, syncClock } from '../core/clock';
 import { fetchJson } from '../core/fetch';
-import { nowMs, pauseTime, requestRange, syncClock, useQuery } from '../core/query';
+import { dismissed, pauseTime, requestRange, useQuery } from '../core/query';
 import { count, digits, isLive, isoTime, parseTimeMs, rangeText } from '../core/time';
 import { TaskStream } from '../stream/TaskStream';
 import { warningsOf } from './warnings';
@@ -23,6 +25,7 @@ const TASK_ROWS = 12;
 export function StatusPage() {
   const { params } = useAddress();
   const pausedAt = pauseTime.use();
+  const dismissedEnds = dismissed.use();
   const range = rangeOf(params);
   const live = isLive(range);
   const workers = params.getAll('worker').map((worker): [string, string] => ['worker', worker]);
@@ -69,8 +72,11 @@ export function StatusPage() {
   const progress = useQuery<ProgressAnswer>(
     key,
     (signal) => {
+      // Progress is since tasks were expected. Only in a fixed range is it of that range.
       const { from, to } = requestRange(range);
-      return fetchJson(apiUrl('progress', question(from, to)), signal);
+      const parameters = question(from, to);
+      for (const end of live ? ['from', 'to'] : []) parameters.delete(end);
+      return fetchJson(apiUrl('progress', parameters), signal);
     },
     live,
   );
@@ -79,7 +85,7 @@ export function StatusPage() {
   if (problem) return <InvalidRequest problem={problem} />;
   if (!timeline.value || !fleet.value) return <Loading problem={timeline.problem ?? fleet.problem} />;
   if (fleet.value.workers.length === 0) return <NoData />;
-  const warnings = warningsOf(fleet.value);
+  const warnings = warningsOf(fleet.value, dismissedEnds);
   const running = summary.value?.names.reduce((sum, task) => sum + task.running, 0) ?? 0;
   const done = summary.value?.names.reduce((sum, task) => sum + (task.durations?.count ?? 0), 0) ?? 0;
   const failed =
@@ -92,6 +98,7 @@ export function StatusPage() {
   const streamTo = to === 'now' ? nowMs() : parseTimeMs(to, nowMs());
   return (
     <>
+      <Alerts fleet={fleet.value} />
       <ul class="tiles">
         <Tile
           name="Workers"

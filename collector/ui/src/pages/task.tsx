@@ -2,19 +2,25 @@
 
 import { useMemo, useState } from 'preact/hooks';
 import { bucketsOf, Histogram } from '../components/Histogram';
+import { lazy } from '../components/Lazy';
 import { EmptyState, InvalidRequest, Loading } from '../components/Messages';
 import { PhaseBar } from '../components/PhaseBar';
 import { TaskTable } from '../components/TaskTable';
 import { Tile } from '../components/Tile';
 import { apiUrl, href, rangeOf, setParams, sharedParams, useAddress } from '../core/address';
-import type { TaskSummaryAnswer, TasksAnswer } from '../core/api';
+import type { TaskDurationsAnswer, TaskSummaryAnswer, TasksAnswer } from '../core/api';
+import { nowMs } from '../core/clock';
 import { taskColor } from '../core/colors';
 import { fetchJson } from '../core/fetch';
 import { safeText } from '../core/names';
-import { nowMs, pauseTime, requestRange, useQuery } from '../core/query';
+import { pauseTime, requestRange, useQuery } from '../core/query';
 import { count, duration, isLive, percent, rangeText } from '../core/time';
-import { type Params, useProfile } from './profile/useProfile';
+import type { Params } from './profile/question';
+import { useProfile } from './profile/useProfile';
 import { Views } from './profile/Views';
+
+// Charts are as large as all other scripts of this page.
+const DurationTrend = lazy(async () => (await import('../components/DurationTrend')).DurationTrend);
 
 /** Tasks in the histogram; of more, the newest. */
 const ROWS = 5000;
@@ -40,6 +46,12 @@ export function TaskPage({ name }: { name: string }) {
   const rows = useQuery<TasksAnswer>(
     key,
     (signal) => fetchJson(apiUrl('tasks', question([['limit', String(ROWS)]])), signal),
+    live,
+    3000,
+  );
+  const trend = useQuery<TaskDurationsAnswer>(
+    key,
+    (signal) => fetchJson(apiUrl('tasks/durations', question([])), signal),
     live,
     3000,
   );
@@ -87,6 +99,7 @@ export function TaskPage({ name }: { name: string }) {
               note={task.durations ? `${duration(task.durations.total_ns)} in total` : ''}
             />
           </ul>
+          {trend.value && trend.value.points.length > 0 && <DurationTrend answer={trend.value} />}
           <Durations answer={rows.value} name={name} />
           {task.phases && task.phases.length > 0 && (
             <section>

@@ -1,6 +1,7 @@
 // Tasks: the task stream, the slowest, and a summary by name.
 
 import { useMemo } from 'preact/hooks';
+import { Disclosure } from '../components/Disclosure';
 import { LabelMenu, RunMenu, TaskMenu, useFleet, WorkerMenu } from '../components/FilterMenus';
 import { EmptyState, InvalidRequest, Loading } from '../components/Messages';
 import { MultiSelect } from '../components/MultiSelect';
@@ -9,9 +10,10 @@ import { TaskTable } from '../components/TaskTable';
 import { Timeline } from '../components/Timeline';
 import { apiUrl, rangeOf, setParams, useAddress } from '../core/address';
 import type { Task, TaskSummaryAnswer, TasksAnswer, TimelineAnswer } from '../core/api';
+import { nowMs, syncClock } from '../core/clock';
 import { fetchJson } from '../core/fetch';
 import { indicesOfLargest } from '../core/largest';
-import { nowMs, pauseTime, requestRange, syncClock, useQuery } from '../core/query';
+import { pauseTime, requestRange, useQuery } from '../core/query';
 import { count, isLive, isoTime, parseTimeMs, quantity, rangeText } from '../core/time';
 import { fetchTaskColumns } from '../flame/client';
 import type { Stream } from '../stream/columns';
@@ -26,6 +28,8 @@ const OUTLINES = 1_000_000;
 const OUTLINES_LIVE = 100_000;
 const NAMES_MAX = 40;
 const SLOWEST = 8;
+/** What the chip *failed* selects. */
+const FAILED = ['failed', 'panicked', 'lost'];
 const OUTCOMES = ['running', 'ok', 'failed', 'cancelled', 'panicked', 'lost'];
 
 /** The slowest of all tasks in the columns. */
@@ -118,22 +122,33 @@ export function TasksPage() {
   const fromMs = parseTimeMs(range.from, now);
   const toMs = parseTimeMs(range.to, now);
   // Known before the columns arrive, so that the layout does not jump.
+  const isFailedOnly = params.getAll('outcome').join() === FAILED.join();
   const isCut = isMany && (stream ? stream.rows.count < stream.total : rows.value.total > Number(outlines));
   const slowest = slowestOfAll ?? [...rows.value.tasks].sort((a, b) => b.duration_ns - a.duration_ns).slice(0, SLOWEST);
   const considered = stream ? stream.rows.count : rows.value.tasks.length;
   return (
     <>
       <div class="filters">
-        <TaskMenu fleet={fleet} chosen={params.getAll('task')} onChange={(task) => setParams({ task })} />
-        <WorkerMenu fleet={fleet} chosen={params.getAll('worker')} onChange={(worker) => setParams({ worker })} />
-        <LabelMenu fleet={fleet} chosen={params.getAll('label')} onChange={(label) => setParams({ label })} />
-        <RunMenu fleet={fleet} chosen={params.get('run')} />
-        <MultiSelect
-          what="outcomes"
-          chosen={params.getAll('outcome')}
-          onChange={(outcome) => setParams({ outcome })}
-          choices={OUTCOMES.map((value) => ({ value }))}
-        />
+        <Disclosure label="Filters">
+          <TaskMenu fleet={fleet} chosen={params.getAll('task')} onChange={(task) => setParams({ task })} />
+          <WorkerMenu fleet={fleet} chosen={params.getAll('worker')} onChange={(worker) => setParams({ worker })} />
+          <LabelMenu fleet={fleet} chosen={params.getAll('label')} onChange={(label) => setParams({ label })} />
+          <RunMenu fleet={fleet} chosen={params.get('run')} />
+          <MultiSelect
+            what="outcomes"
+            chosen={params.getAll('outcome')}
+            onChange={(outcome) => setParams({ outcome })}
+            choices={OUTCOMES.map((value) => ({ value }))}
+          />
+        </Disclosure>
+        <button
+          class="chip"
+          title="Tasks that failed, panicked or were lost"
+          aria-pressed={isFailedOnly}
+          onClick={() => setParams({ outcome: isFailedOnly ? null : FAILED })}
+        >
+          failed
+        </button>
         <span class="soft">
           {quantity(rows.value.total, 'task')} in {rangeText(range, now)}
           {rows.value.aggregated > 0 && `; ${count(rows.value.aggregated)} older tasks are only in the summary`}

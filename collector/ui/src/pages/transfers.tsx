@@ -3,10 +3,11 @@
 import { EmptyState, InvalidRequest, Loading } from '../components/Messages';
 import { apiUrl, itemHref, rangeOf, setParams, sharedParams, useAddress } from '../core/address';
 import type { Link, LinkSums, TransferSummaryAnswer, TransfersAnswer } from '../core/api';
+import { nowMs } from '../core/clock';
 import { fetchJson } from '../core/fetch';
 import { safeText } from '../core/names';
-import { nowMs, pauseTime, requestRange, useQuery } from '../core/query';
-import { bytes, clock, count, duration, isLive, rangeText } from '../core/time';
+import { pauseTime, requestRange, useQuery } from '../core/query';
+import { bytes, clock, count, digits, duration, isLive, rangeText } from '../core/time';
 
 /** Workers in the matrix: those with the most bytes. */
 const SIDE_MAX = 20;
@@ -67,9 +68,25 @@ export function TransfersPage() {
   }
   return (
     <>
-      <Matrix links={sums.value.links} range={rangeText(range, pausedAt ?? nowMs())} chosen={chosen} />
-      <Types types={sums.value.types} />
+      <Transfers sums={sums.value} range={rangeText(range, pausedAt ?? nowMs())} chosen={chosen} />
       <Newest answer={rows.value} />
+    </>
+  );
+}
+
+interface TransfersProperties {
+  sums: TransferSummaryAnswer;
+  range: string;
+  /** What ends the filters. */
+  chosen?: preact.ComponentChildren;
+}
+
+/** Sums by worker and by type. */
+export function Transfers({ sums, range, chosen }: TransfersProperties) {
+  return (
+    <>
+      <Matrix links={sums.links} range={range} chosen={chosen} />
+      <Types types={sums.types} />
     </>
   );
 }
@@ -111,7 +128,7 @@ function Matrix({ links, range, chosen }: { links: Link[]; range: string; chosen
   return (
     <section>
       <h2>
-        Between workers <small>{range}; rows send, columns receive</small>
+        Between workers <small>{range && `${range}; `}rows send, columns receive</small>
       </h2>
       <div class="filters">
         <label class="plain">
@@ -183,7 +200,7 @@ function Matrix({ links, range, chosen }: { links: Link[]; range: string; chosen
 
 /** The compression ratio. */
 function ratio(all: number, compressed: number | null): string {
-  return compressed !== null && compressed > 0 ? `${(all / compressed).toFixed(1)} ×` : '–';
+  return compressed !== null && compressed > 0 ? `×${digits(all / compressed)}` : '–';
 }
 
 const perSecond = (value: number | null | undefined) =>

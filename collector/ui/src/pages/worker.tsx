@@ -1,17 +1,22 @@
 // One worker: details, current stacks, task stream, profile.
 
+import { Alerts } from '../components/Alerts';
 import { EmptyState, InvalidRequest, Loading } from '../components/Messages';
 import { apiUrl, href, rangeOf, sharedParams, useAddress } from '../core/address';
-import type { Epoch, TasksAnswer, ThreadDumpAnswer, ThreadGroup, WorkersAnswer } from '../core/api';
+import type { Epoch, StackFrame, TasksAnswer, ThreadDumpAnswer, ThreadGroup, WorkersAnswer } from '../core/api';
+import { nowMs } from '../core/clock';
 import { stateColor, taskColor } from '../core/colors';
 import { fetchJson } from '../core/fetch';
-import { safeText, shortFile, withoutGenerics } from '../core/names';
-import { nowMs, pauseTime, requestRange, useQuery } from '../core/query';
+import { safeText, shortFile } from '../core/names';
+import { pauseTime, requestRange, useQuery } from '../core/query';
+import { useIsOperator } from '../core/session';
+import { isOwn, shortName } from '../core/symbols';
 import { count, duration, isLive, parseTimeMs, percent } from '../core/time';
 import { TaskStream } from '../stream/TaskStream';
-import { type Params, useProfile } from './profile/useProfile';
+import type { Params } from './profile/question';
+import { useProfile } from './profile/useProfile';
 import { Views } from './profile/Views';
-import { epochWarnings, lostNs } from './warnings';
+import { epochWarnings, lostNs, stateOf } from './warnings';
 
 const STREAM_ROWS = 5000;
 /** A thread dump costs the agent time, so it is requested rarely. */
@@ -43,13 +48,8 @@ export function WorkerPage({ id }: { id: string }) {
     live,
     3000,
   );
-  const stacks = useQuery<ThreadDumpAnswer>(
-    `stacks ${pausedAt}`,
-    (signal) => fetchJson(apiUrl('thread-dump', new URLSearchParams(fixed)), signal),
-    pausedAt === null,
-    STACKS_EVERY_MS,
-  );
   const profile = useProfile(fixed);
+  const isOperator = useIsOperator();
 
   if (facts.problem?.kind === 'request') return <InvalidRequest problem={facts.problem} />;
   if (!facts.value) return <Loading problem={facts.problem} />;
@@ -65,14 +65,15 @@ export function WorkerPage({ id }: { id: string }) {
   return (
     <>
       <h1>
-        <bdi>{safeText(id)}</bdi> <small>{newest.state === 'connected' ? '● connected' : `○ ${newest.state}`}</small>
+        <bdi>{safeText(id)}</bdi> <small>{stateOf(newest)}</small>
       </h1>
+      <Alerts fleet={facts.value} />
       <Facts epochs={epochs} nowNs={facts.value.now_ns} />
       <section>
         <h2>
           Current stacks <small>{live && 'updated every few seconds; '}running first</small>
         </h2>
-        <ThreadDump answer={stacks.value} problem={stacks.problem?.message} />
+        {isOperator ? <CurrentStacks id={id} /> : <p class="soft">Thread dumps need a token of role operator.</p>}
       </section>
       {rows.value && rows.value.tasks.length > 0 && (
         <section>
@@ -156,6 +157,17 @@ function Facts({ epochs, nowNs }: { epochs: Epoch[]; nowNs: number }) {
   );
 }
 
+function CurrentStacks({ id }: { id: string }) {
+  const pausedAt = pauseTime.use();
+  const stacks = useQuery<ThreadDumpAnswer>(
+    `stacks ${pausedAt}`,
+    (signal) => fetchJson(apiUrl('thread-dump', new URLSearchParams({ worker: id })), signal),
+    pausedAt === null,
+    STACKS_EVERY_MS,
+  );
+  return <ThreadDump answer={stacks.value} problem={stacks.problem?.message} />;
+}
+
 function ThreadDump({ answer, problem }: { answer: ThreadDumpAnswer | undefined; problem: string | undefined }) {
   if (!answer) return <p class="soft">{problem ? safeText(problem) : 'Requesting a thread dump…'}</p>;
   const groups = answer.workers.flatMap((worker) => worker.groups);
@@ -177,7 +189,6 @@ function ThreadDump({ answer, problem }: { answer: ThreadDumpAnswer | undefined;
 
 function Group({ group }: { group: ThreadGroup }) {
   const { task, state, stack, threads } = group;
-  const top = stack[0];
   const longest = Math.max(0, ...threads.map((thread) => thread.blocked_ns));
   return (
     <details class="stack">
@@ -200,7 +211,7 @@ function Group({ group }: { group: ThreadGroup }) {
           </span>
         )}
         <code>
-          <bdi>{top ? safeText(withoutGenerics(top.name), 90) : 'no stack'}</bdi>
+          <bdi>{placeOf(stack)}</bdi>
         </code>
         {longest > 1e9 && <span class="soft">for {duration(longest)}</span>}
       </summary>
@@ -221,4 +232,13 @@ function Group({ group }: { group: ThreadGroup }) {
       </ol>
     </details>
   );
+}
+
+/** Where a thread is: in which of the program's own functions, and where below it. */
+function placeOf(stack: StackFrame[]): string {
+  const top = stack[0];
+  if (!top) return 'no stack';
+  const own = stack.find(({ name, file }) => isOwn(name, file));
+  const names = own && own !== top ? [own, top] : [top];
+  return names.map(({ name }) => safeText(shortName(name), 60)).join(' → ');
 }

@@ -3,20 +3,22 @@
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from 'preact/hooks';
 import { navigate, setParams, sharedParams, useAddress } from '../core/address';
 import type { Task, TaskName, TasksAnswer } from '../core/api';
-import { onTheme, phaseColor, taskColor } from '../core/colors';
+import { nowMs } from '../core/clock';
+import { busyShades, onTheme, phaseColor, taskColor } from '../core/colors';
 import { safeText } from '../core/names';
 import { usePan } from '../core/pan';
-import { nowMs } from '../core/query';
-import { useSize } from '../core/size';
+import { fitCanvas, useSize } from '../core/size';
 import { bytes, clock, count, duration, isoTime, quantity } from '../core/time';
-import { keyOf, keyOfRecord, type Stream, streamOf } from './columns';
-import { AXIS_PX, busyShade, drawStream, GUTTER_NARROW_PX, GUTTER_PX, type StreamView } from './draw';
+import { keyOf, keyOfRecord, type Stream, streamOf, type TaskColumns } from './columns';
+import { AXIS_PX, drawStream, GUTTER_NARROW_PX, GUTTER_PX, type StreamView } from './draw';
 import { firstEndingAfter, linesOf } from './lanes';
 
 interface Properties {
   answer: TasksAnswer;
   /** All tasks of the range, if `answer` holds only the newest. */
   all?: Stream | undefined;
+  /** Whether the tasks are in a file, so that nothing else can be requested. */
+  isFile?: boolean;
   /** Requests full records of tasks in a time range, if `all` holds only columns. */
   recordsIn?(fromMs: number, toMs: number, signal: AbortSignal): Promise<Task[]>;
   /** The page's range in milliseconds, which spans the canvas. */
@@ -49,14 +51,42 @@ const ALL_COLLAPSED = '*';
 const STILL_MS = 250;
 const RECORDS_MAX = 3000;
 
-/** The profile of a task's name on its worker, in the task's time range. */
-export function profileOf(task: Pick<Task, 'name' | 'worker' | 'start_ns' | 'stop_ns'>): URLSearchParams {
+type Instance = Pick<
+  Task,
+  'name' | 'worker' | 'start_ns' | 'stop_ns' | 'duration_ns' | 'thread_id' | 'thread_name' | 'key'
+>;
+
+/** The profile of a task's name on its worker and thread, in the task's time range. */
+export function profileOf(task: Instance): URLSearchParams {
   const from = (Math.floor(task.start_ns / 1e9) - 1) * SECOND_MS;
   const to = task.stop_ns === null ? nowMs() : Math.max(task.stop_ns / 1e6, task.start_ns / 1e6 + 1);
-  return sharedParams({ task: task.name, worker: task.worker, from: isoTime(from), to: isoTime(to) });
+  // Events of tasks have no thread.
+  const thread = task.thread_name && {
+    on: task.thread_name,
+    on_id: String(task.thread_id),
+    ran: String(task.duration_ns),
+    key: task.key === UNKNOWN_KEY ? null : task.key,
+  };
+  return sharedParams({
+    task: task.name,
+    worker: task.worker,
+    from: isoTime(from),
+    to: isoTime(to),
+    ...(thread || {}),
+  });
 }
 
-export function TaskStream({ answer, all, recordsIn, fromMs, toMs, heightMax, names }: Properties) {
+/** The outcomes in the legend that occur. */
+function badOutcomes({ outcome, outcomes }: TaskColumns): Set<string> {
+  // A table instead of a set, because there may be a million tasks.
+  const isPresent = new Uint8Array(outcomes.length);
+  for (let task = 0; task < outcome.length; task++) isPresent[outcome[task]] = 1;
+  const seen = new Set(outcomes.filter((_, i) => isPresent[i] === 1));
+  if (seen.delete('panicked')) seen.add('failed');
+  return new Set(['failed', 'cancelled', 'lost'].filter((name) => seen.has(name)));
+}
+
+export function TaskStream({ answer, all, isFile = false, recordsIn, fromMs, toMs, heightMax, names }: Properties) {
   const { params } = useAddress();
   const scroller = useRef<HTMLDivElement>(null);
   const canvas = useRef<HTMLCanvasElement>(null);
@@ -82,6 +112,7 @@ export function TaskStream({ answer, all, recordsIn, fromMs, toMs, heightMax, na
         .slice(0, LEGEND_PHASES_MAX),
     [answer],
   );
+  const outcomes = useMemo(() => badOutcomes(rows), [rows]);
   const collapsed = params.getAll('collapsed');
   const isAllCollapsed = collapsed.includes(ALL_COLLAPSED);
   const lines = useMemo(
@@ -111,12 +142,7 @@ export function TaskStream({ answer, all, recordsIn, fromMs, toMs, heightMax, na
   useEffect(() => onTheme(() => setTheme((count) => count + 1)), []);
   useLayoutEffect(() => {
     const element = canvas.current!;
-    const scale = devicePixelRatio || 1;
-    const width = Math.round(size.width * scale);
-    const height = Math.round(size.height * scale);
-    if (element.width !== width) element.width = width;
-    if (element.height !== height) element.height = height;
-    if (width === 0 || height === 0) return;
+    if (!fitCanvas(element, size)) return;
     const drawn = drawStream(element, { size, lines, rows, record }, view);
     element.dataset.rects = String(drawn.rects);
     element.dataset.tasks = String(rows.count);
@@ -208,7 +234,8 @@ export function TaskStream({ answer, all, recordsIn, fromMs, toMs, heightMax, na
           {quantity(stream.total, 'task')}
           {omitted > 0 && <>, {count(omitted)} with too many overlaps not drawn</>}. Drag to pan,{' '}
           <span class="by-mouse">Ctrl+scroll to zoom</span>
-          <span class="by-touch">pinch to zoom</span>, click a task for its profile, click a worker to collapse it
+          <span class="by-touch">pinch to zoom</span>
+          {!isFile && <>, click a task for its profile</>}, click a worker to collapse it
         </small>
       </div>
       <div
@@ -236,18 +263,19 @@ export function TaskStream({ answer, all, recordsIn, fromMs, toMs, heightMax, na
         <canvas ref={canvas} aria-hidden="true" />
         <div class="outlines" style={{ height: `${whole}px` }} />
       </div>
-      {(phases.length > 0 || drawn < rows.count) && (
+      {(phases.length > 0 || outcomes.size > 0 || drawn < rows.count) && (
         <p class="legend">
           <span class="soft">Bars: task color = executing</span>
           {drawn < rows.count && (
             <span>
-              <i class="dot" style={{ background: busyShade() }} />
+              <i class="dot" style={{ background: busyShades()[4] }} />
               short tasks, aggregated (darker = busier)
             </span>
           )}
           {all && !wantsRecords && (
             <span class="soft">
-              phases are shown for the newest {count(answer.tasks.length)}; zoom in to see others
+              phases are shown for the newest {count(answer.tasks.length)}
+              {!isFile && <>; zoom in to see others</>}
             </span>
           )}
           {phases.map((name) => (
@@ -256,7 +284,15 @@ export function TaskStream({ answer, all, recordsIn, fromMs, toMs, heightMax, na
               <bdi>{safeText(name, 28)}</bdi>
             </span>
           ))}
-          <span>✕ failed</span>
+          {outcomes.has('failed') && <span>✕ failed</span>}
+          {['cancelled', 'lost']
+            .filter((outcome) => outcomes.has(outcome))
+            .map((outcome) => (
+              <span key={outcome}>
+                <i class={`dot ${outcome}`} />
+                {outcome}
+              </span>
+            ))}
         </p>
       )}
       <div class="visually-hidden">

@@ -2,7 +2,7 @@
 // utilization is drawn there instead.
 
 import type { Task } from '../core/api';
-import { isDark, oklch, phaseColor, pixelOf, taskColor, variable } from '../core/colors';
+import { BUSY_SHADES, busyShades, failedColor, isDark, phaseColor, pixelOf, taskColor, variable } from '../core/colors';
 import { middleCut, safeText } from '../core/names';
 import type { Size } from '../core/size';
 import { clock, timeStepMs } from '../core/time';
@@ -29,9 +29,8 @@ export interface StreamView {
 const TASK_PX_MIN = 1.5;
 /** Limit on tasks drawn individually; if there are more, only wider ones are. */
 const TASKS_DRAWN_MAX = 3000;
-/** Resolution of the utilization: pixels per step, and number of shades. */
+/** Pixels per step of the utilization. */
 const BUSY_PX = 4;
-const SHADES = 8;
 
 interface Inks {
   ground: string;
@@ -68,7 +67,7 @@ export function drawStream(
     soft: variable('--soft'),
     ink: variable('--ink'),
     text: variable('--rect-text'),
-    busy: shades(),
+    busy: busyShades(),
   };
   context.setTransform(scale, 0, 0, scale, 0, 0);
   context.fillStyle = inks.ground;
@@ -251,7 +250,7 @@ function drawCollapsed(viewport: Viewport, { lanes }: Line, row: number): void {
 }
 
 const shadeOf = (share: number, paints: number[]) =>
-  paints[Math.max(0, Math.min(SHADES - 1, Math.ceil(share * SHADES) - 1))];
+  paints[Math.max(0, Math.min(BUSY_SHADES - 1, Math.ceil(share * BUSY_SHADES) - 1))];
 
 /** Fills a part of a line, in CSS pixels from its left. */
 function fill({ pixels, columns, scale }: Viewport, row: number, from: number, to: number, color: number): void {
@@ -264,14 +263,6 @@ function fill({ pixels, columns, scale }: Viewport, row: number, from: number, t
 function busyUntil(lane: Lane, ms: number, from: number): number {
   const i = firstEndingAfter(lane, ms, from);
   return lane.busy[i] + (i < lane.starts.length ? Math.max(0, ms - lane.starts[i]) : 0);
-}
-
-/** The shade of a thread that was half busy with short tasks. */
-export const busyShade = () => shades()[SHADES >> 1];
-
-function shades(): string[] {
-  const [light, step] = isDark() ? [0.32, 0.055] : [0.92, -0.05];
-  return Array.from({ length: SHADES }, (_, i) => oklch(light + i * step, 0.02 + i * 0.014, 50));
 }
 
 /** A task to draw, in CSS pixels from the lanes' left. Phases are drawn if its record is known. */
@@ -292,7 +283,7 @@ function fillBar(viewport: Viewport, bar: Bar): void {
   const { row, name, left, right, record } = bar;
   // Leave a pixel after wide bars, so that neighbors stay apart.
   const end = Math.max(left + 1 / viewport.scale, right - left > 3 ? right - 1 / viewport.scale : right);
-  const own = pixelOf(isFailed(bar) ? (isDark() ? '#ece7e1' : '#211d1a') : taskColor(name));
+  const own = pixelOf(isFailed(bar) ? failedColor() : taskColor(name));
   fill(viewport, row, left, end, isIncomplete(bar) ? paled(own) : own);
   if (isFailed(bar)) return;
   for (const phase of record?.phases ?? []) {
@@ -316,7 +307,10 @@ function paled(pixel: number): number {
   return ((255 << 24) | part(16) | part(8) | part(0)) >>> 0;
 }
 
-/** Shapes show how a task ended, in addition to colors: failed is solid, unfinished or lost is hollow. */
+/**
+ * Shapes show how a task ended, in addition to colors: failed is solid, cancelled has an outline, lost a
+ * dashed one.
+ */
 function drawShape(
   context: CanvasRenderingContext2D,
   bar: Bar,
@@ -329,7 +323,9 @@ function drawShape(
   if (width <= 3) return;
   if (isIncomplete(bar) || isFailed(bar)) {
     context.strokeStyle = taskColor(name);
+    context.setLineDash(outcome === 'lost' ? [3, 2] : []);
     context.strokeRect(left + 0.5, y + 0.5, width - 1, height - 1);
+    context.setLineDash([]);
   }
   if (outcome === 'running' && width > 4) {
     // A running task is open to the right.

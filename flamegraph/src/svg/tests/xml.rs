@@ -2,7 +2,7 @@
 //! quoted and unique, entities are known, characters are legal.
 
 /// Says what is wrong with `text`, if anything is.
-pub(super) fn check(text: &str) -> Result<(), String> {
+pub(in crate::svg) fn check(text: &str) -> Result<(), String> {
     if let Some(illegal) = text.chars().find(|c| !legal(*c)) {
         return Err(format!("illegal character {illegal:?}"));
     }

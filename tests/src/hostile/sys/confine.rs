@@ -4,8 +4,17 @@ use std::{io, mem};
 
 const EPERM_ANSWER: u32 = libc::SECCOMP_RET_ERRNO | libc::EPERM as u32;
 
-/// Denies one system call with `EPERM` on all threads started from now on.
+/// Denies one system call with `EPERM` on this thread and all that it starts from now on.
 pub(crate) fn refuse(call: libc::c_long) {
+    set_filter(call, 0);
+}
+
+/// Denies one system call with `EPERM` on all threads of this process.
+pub(crate) fn refuse_everywhere(call: libc::c_long) {
+    set_filter(call, libc::SECCOMP_FILTER_FLAG_TSYNC);
+}
+
+fn set_filter(call: libc::c_long, flags: libc::c_ulong) {
     let statement = |code: u32, jump_true: u8, jump_false: u8, k: u32| libc::sock_filter {
         code: code as u16,
         jt: jump_true,
@@ -24,8 +33,10 @@ pub(crate) fn refuse(call: libc::c_long) {
     let result = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
     assert_eq!(result, 0, "{}", io::Error::last_os_error());
     // SAFETY: the program is well formed and outlives the call, which copies it.
-    let result =
-        unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) };
+    let result = unsafe {
+        let operation = libc::SECCOMP_SET_MODE_FILTER;
+        libc::syscall(libc::SYS_seccomp, operation, flags, &raw const program)
+    };
     assert_eq!(result, 0, "{}", io::Error::last_os_error());
 }
 
@@ -49,7 +60,9 @@ pub(crate) fn hide_proc() -> bool {
     if unsafe { libc::unshare(libc::CLONE_NEWNS) } != 0 {
         return false;
     }
-    let (none, root, proc) = (c"none".as_ptr(), c"/".as_ptr(), c"/proc".as_ptr());
+    let none = c"none".as_ptr();
+    let root = c"/".as_ptr();
+    let proc = c"/proc".as_ptr();
     let private = libc::MS_REC | libc::MS_PRIVATE;
     // SAFETY: all strings end in a 0; no options are passed.
     if unsafe { libc::mount(none, root, none, private, std::ptr::null()) } != 0 {

@@ -26,13 +26,111 @@ pub(crate) fn seen(signal: c_int) -> u64 {
 
 /// Installs a counting handler, on the alternate stack if there is one.
 pub(crate) fn handle(signal: c_int) {
+    handle_with(signal, libc::SA_RESTART | libc::SA_ONSTACK);
+}
+
+/// Installs a counting handler with these flags.
+pub(crate) fn handle_with(signal: c_int, flags: c_int) {
     // SAFETY: every byte pattern of zeros is a valid `sigaction`.
     let mut action: libc::sigaction = unsafe { mem::zeroed() };
     action.sa_sigaction = count as *const () as usize;
-    action.sa_flags = libc::SA_RESTART | libc::SA_ONSTACK;
+    action.sa_flags = flags;
     // SAFETY: `count` has the type of a plain handler and touches atomics only.
     let result = unsafe { libc::sigaction(signal, &raw const action, ptr::null_mut()) };
     assert_eq!(result, 0, "{}", io::Error::last_os_error());
+}
+
+/// Ignores a signal by default again.
+pub(crate) fn reset(signal: c_int) {
+    // SAFETY: every byte pattern of zeros is a valid `sigaction`: no flags, default action.
+    let action: libc::sigaction = unsafe { mem::zeroed() };
+    // SAFETY: the default of the signals that are reset here is to be ignored.
+    let result = unsafe { libc::sigaction(signal, &raw const action, ptr::null_mut()) };
+    assert_eq!(result, 0, "{}", io::Error::last_os_error());
+}
+
+/// What a signal does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Action {
+    handler: usize,
+    pub(crate) flags: c_int,
+    /// The blocked signals, as far as the kernel knows any.
+    mask: u64,
+}
+
+/// Returns what a signal does now.
+pub(crate) fn action(signal: c_int) -> Action {
+    // SAFETY: every byte pattern of zeros is a valid `sigaction`.
+    let mut action: libc::sigaction = unsafe { mem::zeroed() };
+    // SAFETY: without a new action this only reads.
+    let result = unsafe { libc::sigaction(signal, ptr::null(), &raw mut action) };
+    assert_eq!(result, 0, "{}", io::Error::last_os_error());
+    let members = (1..64).filter(|member| {
+        // SAFETY: the mask is a valid set.
+        unsafe { libc::sigismember(&raw const action.sa_mask, *member) == 1 }
+    });
+    let mask = members.fold(0, |mask, member| mask | 1 << member);
+    Action { handler: action.sa_sigaction, flags: action.sa_flags, mask }
+}
+
+/// Whether a signal interrupts a thread that reads from a pipe.
+pub(crate) fn read_interrupted(signal: c_int) -> bool {
+    let (reader, writer) = io::pipe().expect("descriptors are free");
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let reading = std::thread::spawn(move || {
+        // SAFETY: takes nothing.
+        sender.send(unsafe { libc::pthread_self() }).expect("the receiver waits");
+        let mut byte = 0u8;
+        let number = std::os::fd::AsRawFd::as_raw_fd(&reader);
+        // SAFETY: there is room for one byte.
+        let result = unsafe { libc::read(number, (&raw mut byte).cast(), 1) };
+        result < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::EINTR)
+    });
+    let thread = receiver.recv().expect("it sends its id");
+    // The first signals may come before it reads; they have no effect.
+    for _ in 0..100 {
+        if reading.is_finished() {
+            break;
+        }
+        std::thread::park_timeout(std::time::Duration::from_millis(20));
+        // SAFETY: the thread was not joined, so its id is valid; the signal has a handler.
+        unsafe { libc::pthread_kill(thread, signal) };
+    }
+    drop(writer);
+    reading.join().expect("it does not panic")
+}
+
+/// Closes all descriptors from `first` on, also those of others.
+pub(crate) fn close_from(first: c_int) {
+    // A filter may refuse `close_range`.
+    for number in first..1024 {
+        // SAFETY: takes a plain number. That nobody expects it is what is tested.
+        unsafe { libc::close(number) };
+    }
+}
+
+pub(crate) fn is_open(descriptor: c_int) -> bool {
+    // SAFETY: takes plain numbers; reading the flags changes nothing.
+    unsafe { libc::fcntl(descriptor, libc::F_GETFD) >= 0 }
+}
+
+/// Whether a descriptor is a socket of the local machine.
+pub(crate) fn is_socket(descriptor: c_int) -> bool {
+    let mut family: c_int = 0;
+    let mut length = mem::size_of::<c_int>() as libc::socklen_t;
+    let value = (&raw mut family).cast();
+    // SAFETY: the value is one integer of this length; any descriptor number is accepted.
+    let result = unsafe {
+        libc::getsockopt(descriptor, libc::SOL_SOCKET, libc::SO_DOMAIN, value, &raw mut length)
+    };
+    result == 0 && family == libc::AF_UNIX
+}
+
+/// Makes a pipe with a name. Opening it for reading waits for a writer.
+pub(crate) fn make_fifo(path: &str) {
+    let path = CString::new(path).expect("no 0 in it");
+    // SAFETY: the path ends in a 0.
+    assert_eq!(unsafe { libc::mkfifo(path.as_ptr(), 0o600) }, 0, "{}", io::Error::last_os_error());
 }
 
 /// Sends a signal to the calling thread.

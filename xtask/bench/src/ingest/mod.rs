@@ -6,13 +6,15 @@ mod pprof;
 mod wire;
 
 use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context as _, Result};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use rustls::ClientConfig;
 use simulation::agent::{Agent, Setup, Time};
 use simulation::fleet::{Fleet, Latencies, Pace, Plan};
 use simulation::pattern::{Busyness, Pattern};
@@ -20,6 +22,7 @@ use simulation::process::{Running, Serve, Usage, last_processor};
 use simulation::program::{Program, Shape};
 use simulation::random::Random;
 use simulation::record::Detail;
+use tls::ClientOptions;
 
 use super::sampler::machine;
 
@@ -47,6 +50,9 @@ pub(crate) struct Options {
     /// Do not pin the collector to a processor.
     #[arg(long)]
     unpinned: bool,
+    /// Measure the collector with TLS, too.
+    #[arg(long)]
+    tls: bool,
     /// Only these loads.
     #[arg(long, value_enum, value_delimiter = ',')]
     loads: Vec<Load>,
@@ -96,32 +102,35 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     if options.wants(Load::Wire) {
         rows.extend([wire(options, 70)?, wire(options, 700)?]);
     }
+    let own = std::env::current_exe()?;
+    let collector = Contestant { program: &emberline, tls: false, whose: "the collector" };
+    let with_tls = Contestant { tls: true, whose: "the collector with TLS", ..collector };
+    let bare =
+        Contestant { program: &own, tls: false, whose: "a bare gRPC service, which keeps nothing" };
+    let contestants: &[Contestant<'_>] =
+        if options.tls { &[collector, with_tls, bare] } else { &[collector, bare] };
     for (load, what, samples) in [(Load::Small, "50", 70), (Load::Large, "300", 700)] {
-        if options.wants(load) {
-            let pace = Pace::AsFast { in_flight: options.in_flight.into() };
-            let measure = |program: &std::path::Path| {
-                let bench = Bench::new(options, program, samples)?;
-                runtime.block_on(bench.run(options.busy.into(), pace, 20))
-            };
-            let about = format!("about {what} a flush");
-            rows.push(measure(&emberline)?.saturated(options, "of the collector", &about));
-            let bare = measure(&std::env::current_exe()?)?;
-            rows.push(bare.saturated(
+        if !options.wants(load) {
+            continue;
+        }
+        let pace = Pace::AsFast { in_flight: options.in_flight.into() };
+        for contestant in contestants {
+            let bench = Bench::new(options, contestant, samples)?;
+            let measured = runtime.block_on(bench.run(options.busy.into(), pace, 20))?;
+            rows.push(measured.saturated(
                 options,
-                "of a bare gRPC service, which keeps nothing",
-                &about,
+                contestant.whose,
+                &format!("about {what} a flush"),
             ));
         }
     }
     if options.wants(Load::Paced) {
-        let measure = |program: &std::path::Path| {
-            let bench = Bench::new(options, program, 70)?;
+        for contestant in contestants {
+            let bench = Bench::new(options, contestant, 70)?;
             let shared = options.agents_per_connection.into();
-            runtime.block_on(bench.run(options.agents.into(), Pace::EverySecond, shared))
-        };
-        rows.extend(measure(&emberline)?.paced(options, "the collector"));
-        let bare = measure(&std::env::current_exe()?)?;
-        rows.extend(bare.paced(options, "a bare gRPC service"));
+            let run = bench.run(options.agents.into(), Pace::EVERY_SECOND, shared);
+            rows.extend(runtime.block_on(run)?.paced(options, contestant.whose));
+        }
     }
     rows.push(sync_alone()?);
     println!("\n{}\n\n| what | target | measured |\n|---|---|---|", machine::describe(&load));
@@ -130,7 +139,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 }
 
 /// Every connection is a file, here and in the collector, which inherits the limit.
-fn raise_file_limit(wanted: u64) -> Result<()> {
+pub(crate) fn raise_file_limit(wanted: u64) -> Result<()> {
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
     if hard < wanted {
         anyhow::bail!("{wanted} open files are needed and {hard} allowed; see `ulimit -Hn`");
@@ -139,10 +148,20 @@ fn raise_file_limit(wanted: u64) -> Result<()> {
     Ok(())
 }
 
+/// A service to measure.
+#[derive(Clone, Copy)]
+struct Contestant<'a> {
+    program: &'a Path,
+    tls: bool,
+    whose: &'static str,
+}
+
 /// The program of a fleet, and how to start the collector.
 struct Bench<'a> {
     options: &'a Options,
     serve: Serve,
+    /// How agents connect, if by TLS.
+    tls: Option<Arc<ClientConfig>>,
     program: Arc<Program>,
     pattern: Arc<Pattern>,
     random: Random,
@@ -150,9 +169,9 @@ struct Bench<'a> {
     folder: tempfile::TempDir,
 }
 
-fn fleet_program(seed: u64, samples: usize) -> (Arc<Program>, Arc<Pattern>, Random) {
+pub(crate) fn fleet_program(seed: u64, samples: usize) -> (Arc<Program>, Arc<Pattern>, Random) {
     let mut random = Random(seed);
-    let shape = Shape { tasks: 10, stacks_per_task: 40, idle: 8, depths: (10, 30) };
+    let shape = Shape { tasks: 10, stacks_per_task: 40, idle: 8, depths: 10..=30 };
     let program = Arc::new(Program::generate(shape, &mut random));
     let slots = if samples > 100 { 9 } else { 3 };
     let busyness = Busyness { samples, slots, ..Busyness::default() };
@@ -160,7 +179,7 @@ fn fleet_program(seed: u64, samples: usize) -> (Arc<Program>, Arc<Pattern>, Rand
     (program, pattern, random)
 }
 
-fn setup(index: usize, program: &Arc<Program>, pattern: &Arc<Pattern>) -> Result<Setup> {
+pub(crate) fn setup(index: usize, program: &Arc<Program>, pattern: &Arc<Pattern>) -> Result<Setup> {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
     let first_ns = i64::try_from(now.as_nanos())? - 300 * 1_000_000_000;
     let time = Time { first_ns, step_s: 1, burst: 1, steps: 300, offset_ns: 1_300_000 };
@@ -215,22 +234,37 @@ fn sync_alone() -> Result<String> {
     ))
 }
 
+/// Makes a certificate in `folder` for the collector. Returns the settings of clients that trust it.
+fn serve_with_tls(serve: &mut Serve, folder: &Path) -> Result<Arc<ClientConfig>> {
+    let mut command = Command::new(&serve.program);
+    let output = command.args(["tls", "self-signed", "-o"]).arg(folder).output()?;
+    let text = String::from_utf8(output.stdout)?;
+    let fingerprint = text.lines().next().context("`emberline tls self-signed` printed nothing")?;
+    let options = ClientOptions { pin: Some(fingerprint.parse()?), ..ClientOptions::default() };
+    for (flag, file) in [("--tls-cert", "cert.pem"), ("--tls-key", "key.pem")] {
+        let path = folder.join(file).to_str().context("the folder's path is not UTF-8")?.to_owned();
+        serve.arguments.extend([flag.to_owned(), path]);
+    }
+    Ok(options.config(&[b"h2"])?)
+}
+
 impl Bench<'_> {
     fn new<'a>(
         options: &'a Options,
-        emberline: &std::path::Path,
+        contestant: &Contestant<'_>,
         samples: usize,
     ) -> Result<Bench<'a>> {
         let (program, pattern, random) = fleet_program(options.seed, samples);
-        let mut serve = Serve::new(emberline);
+        let mut serve = Serve::new(contestant.program);
         let folder = tempfile::Builder::new().prefix("emberline-bench-").tempdir()?;
         let data = folder.path().join("data");
         let data = data.to_str().context("the folder's path is not UTF-8")?;
         if serve.takes(&["--data", data])? {
             serve.arguments.extend(["--data".to_owned(), data.to_owned()]);
         }
+        let tls = contestant.tls.then(|| serve_with_tls(&mut serve, folder.path())).transpose()?;
         serve.processor = last_processor().filter(|_| !options.unpinned);
-        Ok(Bench { options, serve, program, pattern, random, folder })
+        Ok(Bench { options, serve, tls, program, pattern, random, folder })
     }
 
     /// Runs one load and counts between two snapshots.
@@ -248,12 +282,15 @@ impl Bench<'_> {
         let plan = Plan { pace, agents_per_connection, new_life: 0.0, flushes_max: u64::MAX };
         let fleet = Fleet::start(made, plan, &self.random);
         let running = self.serve.start()?;
-        fleet.point_at(running.address);
+        match self.tls {
+            Some(tls) => fleet.set_collector_with_tls(running.address, tls),
+            None => fleet.set_collector(running.address),
+        }
         let log = || format!("the collector's log ends:\n{}", running.process.log());
         fleet.attached(agents, ATTACH_MAX).await.with_context(log)?;
         let seconds = Duration::from_secs(self.options.seconds.into());
         let caught_up_after = match pace {
-            Pace::EverySecond => caught_up(&fleet).await,
+            Pace::Every { .. } => caught_up(&fleet).await,
             Pace::AsFast { .. } => None,
         };
         tokio::time::sleep(seconds).await;
@@ -368,7 +405,7 @@ impl Measured {
         let per_flush = pairs_a_second / self.a_second(|counts| counts.acked);
         let (cpu_us, sealing_us) = self.cpu_a_flush_us();
         format!(
-            "| pairs a second and core {whose}, {pairs} | ≥ 5 M | {:.2} M \
+            "| pairs a second and core of {whose}, {pairs} | ≥ 5 M | {:.2} M \
              ({:.2} M pairs in {:.0} k flushes of {per_flush:.0} a second, {:.1} MB; its {:.2} \
              cores, generator {:.2}; {} agents, {} in flight; ack p50 {}, p99 {}; {:.1} MB/s to disk; \
              memory {:.0} MB; {cpu_us:.1} µs of its time a flush, of which sealing into tables \

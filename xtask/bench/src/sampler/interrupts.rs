@@ -59,6 +59,7 @@ pub(super) fn measure(programs: &Programs, plan: Plan) -> Section {
     let headline = Headline {
         what: "EINTR in blocked threads of the program",
         target: "0",
+        before: "0",
         measured: ours.join("; "),
         peers: peers.join("; "),
     };

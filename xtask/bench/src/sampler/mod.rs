@@ -2,15 +2,18 @@
 //! crate in both its modes, and perf.
 //!
 //! Every figure comes from a process of its own ([`child`]), one of the loads of `xtask/load`, built
-//! by [`programs`]. The sections: [`threads`], the cost of observing a thread; [`overhead`], the cost
-//! to whole programs; [`interrupts`], system calls that fail because of a profiler. Each returns its
-//! tables and [`Headline`]s, which the head of the report compares with their targets.
+//! by [`programs`]. The sections: [`small_host`], a minute of a small program; [`threads`], the cost of
+//! observing a thread; [`overhead`], the cost to whole programs; [`interrupts`], system calls that fail
+//! because of a profiler; [`build_cost`], what a build of the agent takes. Each returns its tables and
+//! [`Headline`]s, which the head of the report compares with their targets.
 
+mod build_cost;
 mod child;
 mod interrupts;
 pub(super) mod machine;
 mod overhead;
 mod programs;
+mod small_host;
 mod threads;
 
 use std::time::Duration;
@@ -26,6 +29,9 @@ pub(crate) struct Options {
     /// Check that everything works: a minute, and figures without meaning.
     #[arg(long)]
     quick: bool,
+    /// Measure a build of the agent too: two builds from nothing in a temporary folder.
+    #[arg(long)]
+    build: bool,
 }
 
 /// How long and how often to measure.
@@ -41,6 +47,11 @@ struct Plan {
     thread_window: Duration,
     thread_settle: Duration,
     thread_counts: &'static [usize],
+    /// A small program, from its first steady second to its end.
+    host_settle: Duration,
+    host_window: Duration,
+    /// Work of a short program.
+    short_window: Duration,
 }
 
 const WHOLE: Plan = Plan {
@@ -52,6 +63,9 @@ const WHOLE: Plan = Plan {
     thread_window: Duration::from_secs(1),
     thread_settle: Duration::from_millis(500),
     thread_counts: &[10, 100, 1_000, 10_000],
+    host_settle: Duration::from_secs(5),
+    host_window: Duration::from_secs(55),
+    short_window: Duration::from_secs(3),
 };
 
 const QUICK: Plan = Plan {
@@ -62,12 +76,18 @@ const QUICK: Plan = Plan {
     thread_window: Duration::from_millis(300),
     thread_settle: Duration::from_millis(200),
     thread_counts: &[10, 100],
+    host_settle: Duration::from_millis(1_200),
+    host_window: Duration::from_millis(500),
+    short_window: Duration::from_millis(500),
 };
 
 /// A row of the table at the head of the report.
 struct Headline {
     what: &'static str,
     target: &'static str,
+    /// The figure of the build of 20 November 2026, which the targets were set for; a dash if it was
+    /// not one of them.
+    before: &'static str,
     measured: String,
     peers: String,
 }
@@ -80,6 +100,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let plan = if options.quick { QUICK } else { WHOLE };
     let programs = Programs::build()?;
     let load_before = machine::load_average();
+    let small_host = small_host::measure(&programs, plan);
     let threads = threads::measure(&programs, plan)?;
     let overhead = overhead::measure(&programs, plan)?;
     let interrupts = interrupts::measure(&programs, plan);
@@ -87,10 +108,12 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     for note in &programs.notes {
         println!("{note}\n");
     }
-    println!("| what | target | measured | peers |\n|---|---|--:|---|");
-    for line in threads.headlines.iter().chain(&overhead.headlines).chain(&interrupts.headlines) {
-        let Headline { what, target, measured, peers } = line;
-        println!("| {what} | {target} | {measured} | {peers} |");
+    let build = build_cost::measure(options.build)?;
+    println!("| what | target | before | after | other profilers |\n|---|---|--:|--:|---|");
+    let sections = [&small_host, &threads, &overhead, &build, &interrupts];
+    for line in sections.iter().flat_map(|section| &section.headlines) {
+        let Headline { what, target, before, measured, peers } = line;
+        println!("| {what} | {target} | {before} | {measured} | {peers} |");
     }
     println!("\n{}\n{}\n{}", threads.text, overhead.text, interrupts.text);
     Ok(())

@@ -44,9 +44,9 @@ const CONTESTANTS: &[Contestant] = &[
     contestant("pprof (framehop), 100 Hz", Binary::Framehop, "pprof", 100),
     contestant("pprof (framehop), 1,000 Hz", Binary::Framehop, "pprof", 1_000),
     contestant("emberline without its limit, 100 Hz", Binary::Load, "emberline-unlimited", 100),
-    contestant("emberline without its limit, 1,000 Hz", Binary::Load, "emberline-unlimited", 1_000),
 ];
 const EMBERLINE: usize = 2;
+const EMBERLINE_UNLIMITED: usize = 11;
 /// At 100 Hz, as Emberline.
 const PEERS: [usize; 3] = [4, 6, 9];
 
@@ -86,6 +86,9 @@ pub(super) fn measure(programs: &Programs, plan: Plan) -> Result<Section> {
         if load.name == "cpu" {
             section.headlines.extend(handler_row(&results));
             section.headlines.extend(results.headlines());
+        } else {
+            // A target of its own; the others come after it.
+            section.headlines.insert(0, results.server_headline());
         }
     }
     Ok(section)
@@ -125,6 +128,7 @@ fn handler_row(results: &Results) -> Option<Headline> {
     Some(Headline {
         what: "handler, p50 and p99",
         target: "≤ 0.6 and 3 µs",
+        before: "0.86 and 17.4 µs",
         measured: format!("{p50} and {p99} µs"),
         peers: "–".into(),
     })
@@ -238,6 +242,7 @@ impl Results {
             Headline {
                 what: "100 Hz, 2 busy threads, whole process",
                 target: "≤ +0.3 % CPU",
+                before: "-0.2 %",
                 measured: format!(
                     "{}; by its threads' clocks {}, % of a processor",
                     added(EMBERLINE),
@@ -248,16 +253,36 @@ impl Results {
             Headline {
                 what: "root reached, 2 busy threads, % of the time or samples",
                 target: "≥ 99.95",
+                before: "100.00",
                 measured: root(EMBERLINE),
                 peers: each(&root),
             },
             Headline {
-                what: "private memory more than without, after its symbols are released",
+                what: "private memory added, 2 busy threads, after 2.5 s",
                 target: "≤ 10 MB",
+                before: "43.14 MB",
                 measured: format!("{} MB", memory(EMBERLINE)),
                 peers: each(&memory),
             },
         ]
+    }
+
+    fn server_headline(&self) -> Headline {
+        let added = |index| cell(&self.ratios(index, unit_cpu), percent_more);
+        let peers = PEERS.map(|index| format!("{}: {}", CONTESTANTS[index].name, added(index)));
+        let part = |name| cell(&self.rounds(EMBERLINE_UNLIMITED, |it| percent(it, name)), median);
+        Headline {
+            what: "200-thread server, 100 Hz: CPU added with the limit; sampler without it",
+            target: "≤ +1 %; ≤ 3 %",
+            before: "+2.9 %; 6.6–12 %",
+            measured: format!(
+                "{} (by its threads' clocks {}, % of a processor); {} %",
+                added(EMBERLINE),
+                self.own_threads(EMBERLINE),
+                part("sampler_cpu_ns")
+            ),
+            peers: peers.join("; "),
+        }
     }
 }
 
@@ -310,6 +335,7 @@ mod tests {
             assert_eq!(base.binary, contestant.binary);
         }
         assert_eq!(CONTESTANTS[EMBERLINE].profiler, "emberline");
+        assert_eq!(CONTESTANTS[EMBERLINE_UNLIMITED].profiler, "emberline-unlimited");
         let peers = PEERS.map(|index| (CONTESTANTS[index].profiler, CONTESTANTS[index].hertz));
         assert_eq!(peers, [(PERF, 100), ("pprof", 100), ("pprof", 100)]);
     }

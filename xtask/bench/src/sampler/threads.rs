@@ -14,8 +14,9 @@ use super::programs::{Binary, Programs, Run};
 use super::{Headline, Plan, Section, cell, plain};
 
 const HERTZ: u32 = 100;
-/// The number of threads in the targets.
-const TARGET_THREADS: usize = 1_000;
+/// The numbers of threads in the targets.
+const SOME_THREADS: usize = 100;
+const MANY_THREADS: usize = 1_000;
 /// Upper bound on starting a thread and reading it for the first time.
 const SETTLE_EACH: Duration = Duration::from_micros(200);
 
@@ -40,6 +41,8 @@ struct Cost {
     running: Rounds,
     /// Ticks per second while all were running.
     running_ticks: Rounds,
+    /// The same of a bare loop: what the system lets any thread do.
+    bare_ticks: Rounds,
 }
 
 /// Measures and prints.
@@ -132,6 +135,9 @@ impl Cost {
             self.running.push(each(tick_ns(&running), alone_ns, threads));
             let ticks = running.ratio("sampler_ticks", "wall_ns");
             self.running_ticks.push(ticks.map(|ticks| ticks * 1e9));
+            let bare = figures(programs, plan, "bare", self.threads);
+            let ticks = bare.ratio("sampler_ticks", "wall_ns");
+            self.bare_ticks.push(ticks.map(|ticks| ticks * 1e9));
         }
     }
 }
@@ -171,30 +177,66 @@ fn section(idle_machine: &Alone, awake_machine: &Alone, costs: &[Cost], plan: Pl
         let _ = writeln!(text, "| {name} | {bare} | {sampler} | {more} |");
     }
     text += "\nWhat each thread adds, with the processors kept awake; the line above is taken off:\n\n\
-             | threads | idle, ns | newly blocked, ns | running, ns | ticks a second, all running |\n\
-             |--:|--:|--:|--:|--:|\n";
+             | threads | idle, ns | newly blocked, ns | running, ns | ticks a second, all running | \
+             ticks a second of a bare loop, all running |\n\
+             |--:|--:|--:|--:|--:|--:|\n";
     for cost in costs {
-        let row = [&cost.idle, &cost.waking, &cost.running, &cost.running_ticks];
+        let row = [&cost.idle, &cost.waking, &cost.running, &cost.running_ticks, &cost.bare_ticks];
         let row = row.map(|rounds| cell(rounds, plain)).join(" | ");
         let _ = writeln!(text, "| {} | {row} |", cost.threads);
     }
-    let at_target = costs.iter().find(|cost| cost.threads == TARGET_THREADS);
-    let of = |rounds: fn(&Cost) -> &Rounds| {
-        let nanoseconds = |cost: &Cost| cell(rounds(cost), plain) + " ns";
-        at_target.map_or_else(|| "–".to_owned(), nanoseconds)
+    Section { headlines: headlines(idle_machine, awake_machine, costs), text }
+}
+
+fn headlines(idle_machine: &Alone, awake_machine: &Alone, costs: &[Cost]) -> Vec<Headline> {
+    let of = |threads: usize, rounds: fn(&Cost) -> &Rounds| {
+        let cost = costs.iter().find(|cost| cost.threads == threads);
+        cost.map_or_else(|| "–".to_owned(), |cost| cell(rounds(cost), plain))
     };
-    let headline =
-        |what, target, measured| Headline { what, target, measured, peers: "–".into() };
-    let headlines = vec![
-        headline("idle thread, a tick, at 1,000 threads", "≤ 260 ns", of(|cost| &cost.idle)),
-        headline("newly blocked thread, at 1,000 threads", "≤ 3 µs", of(|cost| &cost.waking)),
+    let micros = |alone: &Alone| cell(&thousandth(&alone.more), plain);
+    let headline = |what, target, before, measured| Headline {
+        what,
+        target,
+        before,
+        measured,
+        peers: "–".into(),
+    };
+    vec![
         headline(
-            "sampler's thread, a tick, beyond a bare 10 ms loop",
+            "tick beyond a bare 10 ms loop, quiet machine; busy one",
             "≤ 8 µs",
-            cell(&thousandth(&idle_machine.more), plain) + " µs",
+            "18 µs; 56 µs",
+            format!("{} µs; {} µs", micros(idle_machine), micros(awake_machine)),
         ),
-    ];
-    Section { headlines, text }
+        headline(
+            "idle thread, a tick, at 1,000 threads",
+            "≤ 260 ns",
+            "320 ns; 752 ns busy",
+            of(MANY_THREADS, |cost| &cost.idle) + " ns",
+        ),
+        headline(
+            "newly blocked thread, at 100 threads",
+            "≤ 3 µs",
+            "3.8 µs",
+            of(SOME_THREADS, |cost| &cost.waking) + " ns",
+        ),
+        headline(
+            "newly blocked thread, at 1,000 threads",
+            "≤ 5 µs",
+            "9.4 µs",
+            of(MANY_THREADS, |cost| &cost.waking) + " ns",
+        ),
+        headline(
+            "ticks a second with 1,000 runnable threads",
+            "≥ 50",
+            "0–2.6",
+            format!(
+                "{}; a bare loop: {}",
+                of(MANY_THREADS, |cost| &cost.running_ticks),
+                of(MANY_THREADS, |cost| &cost.bare_ticks)
+            ),
+        ),
+    ]
 }
 
 fn thousandth(rounds: &Rounds) -> Rounds {

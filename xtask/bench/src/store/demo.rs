@@ -36,8 +36,9 @@ pub(super) fn capture(bench: &Bench<'_>, seconds: u16) -> Result<Capture> {
         edge.with_context(|| format!("the demo's store does not report {name}"))
     };
     const SECOND_NS: i64 = 1_000_000_000;
-    let range = (edge("from_ns")?.div_euclid(SECOND_NS), edge("to_ns")?.div_euclid(SECOND_NS) + 1);
-    let capture = Capture::read(&api, range)?;
+    let from = edge("from_ns")?.div_euclid(SECOND_NS);
+    let to = edge("to_ns")?.div_euclid(SECOND_NS) + 1;
+    let capture = Capture::read(&api, from..to)?;
     running.process.stop()?;
     Ok(capture)
 }

@@ -83,7 +83,7 @@ impl Feed<'_> {
         let pace = Pace::AsFast { in_flight: IN_FLIGHT };
         let plan = Plan { pace, agents_per_connection: 1, new_life: 0.0, flushes_max };
         let fleet = Fleet::start(agents, plan, &random);
-        fleet.point_at(running.address);
+        fleet.set_collector(running.address);
         let flushes = flushes_max * self.workers as u64;
         fleet
             .reach(Count::HeldFlushes(flushes), FEED_MAX)
@@ -100,7 +100,7 @@ impl Contents<'_> {
     fn draw(&self, random: &mut Random) -> (Program, Pattern) {
         match *self {
             Contents::Synthetic { tasks, stacks_per_task, busyness } => {
-                let shape = Shape { tasks, stacks_per_task, idle: 14, depths: (10, 30) };
+                let shape = Shape { tasks, stacks_per_task, idle: 14, depths: 10..=30 };
                 let program = Program::generate(shape, random);
                 let pattern = Pattern::new(&program, busyness, random);
                 (program, pattern)

@@ -22,9 +22,6 @@ const RULE: &str = "circle";
 /// Most files of one crate that may use each other.
 const FILES_MAX: usize = 6;
 
-/// Crates with a larger circle, until it is cut.
-const LARGER: &[(&str, usize)] = &[("collector", 9)];
-
 /// The kinds of cargo's targets that are the product's, not a test's or an example's.
 const PRODUCT_KINDS: [&str; 2] = ["lib", "bin"];
 
@@ -49,12 +46,10 @@ pub(super) fn check(metadata: &Value, root: &Path) -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
     for target in targets(metadata, root)? {
         let graph = read(root, &target.source)?;
-        let larger = LARGER.iter().find(|(name, _)| *name == target.name);
-        let files_max = larger.map_or(FILES_MAX, |(_, files)| *files);
         let Some(largest) = graph.components().into_iter().next() else { continue };
-        if largest.files.len() > files_max {
+        if largest.files.len() > FILES_MAX {
             let text = format!(
-                "{} files use each other; at most {files_max} may: see `cargo xtask tidy --circles`",
+                "{} files use each other; at most {FILES_MAX} may: see `cargo xtask tidy --circles`",
                 largest.files.len()
             );
             findings.push(Finding { rule: RULE, path: target.source, line: 0, text });

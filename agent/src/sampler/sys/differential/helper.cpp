@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <link.h>
 
 #define EXPORT extern "C" __attribute__((visibility("default"), noinline))
 
@@ -48,18 +49,23 @@ EXPORT uint64_t helper_calls(uint64_t x) {
 }
 
 // The table's slots before any was bound. The first three words belong to the loader.
-extern "C" __attribute__((visibility("hidden"))) void *_GLOBAL_OFFSET_TABLE_[];
 static const size_t SLOTS = 64;
+static void **slots;
 static void *unbound[SLOTS];
 
 __attribute__((constructor)) static void keep_unbound() {
-    memcpy(unbound, _GLOBAL_OFFSET_TABLE_ + 3, sizeof unbound);
+    for (const ElfW(Dyn) *entry = _DYNAMIC; entry->d_tag != DT_NULL; entry++) {
+        if (entry->d_tag == DT_PLTGOT) {
+            slots = reinterpret_cast<void **>(entry->d_un.d_ptr) + 3;
+        }
+    }
+    memcpy(unbound, slots, sizeof unbound);
 }
 
 // Resets the slots, so that each call binds its function again.
 EXPORT uint64_t helper_lazy_calls(uint64_t x) {
     for (size_t slot = 0; slot < SLOTS; slot++) {
-        static_cast<void *volatile *>(_GLOBAL_OFFSET_TABLE_ + 3)[slot] = unbound[slot];
+        static_cast<void *volatile *>(slots)[slot] = unbound[slot];
     }
     return helper_calls(x);
 }
@@ -94,7 +100,11 @@ __attribute__((noinline)) static uint64_t realigned(uint64_t a, uint64_t b, uint
 
 __attribute__((noinline)) static uint64_t saving(uint64_t x) {
     uint64_t sum = x;
+#ifdef __aarch64__
+    __asm__ volatile("" : "+r"(sum) : : "x19", "x20", "x21", "x22", "x23", "d8", "d9");
+#else
     __asm__ volatile("" : "+r"(sum) : : "rbx", "r12", "r13", "r14", "r15");
+#endif
     return sum + small(sum);
 }
 

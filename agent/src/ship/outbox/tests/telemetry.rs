@@ -106,7 +106,7 @@ fn rejected_telemetry_is_counted() {
     };
     outbox.push(Batch { tasks: vec![task(1, Some(1))], ..with(0, records) });
     let (seq, _) = outbox.next().unwrap();
-    outbox.refuse(seq);
+    outbox.refuse(seq).unwrap();
     let current_account = outbox.current_account();
     assert_eq!((current_account.lost_tasks, current_account.lost_telemetry), (1, 5));
     outbox.push(Batch { lost_telemetry: 7, ..with(1, Telemetry::default()) });

@@ -6,6 +6,7 @@ import { indicesOfLargest } from '../../core/largest';
 import { safeText, shortFile } from '../../core/names';
 import { count, duration, percent } from '../../core/time';
 import { labelOf } from '../../flame/draw';
+import { crateAt } from '../../flame/FlameGraph';
 import type { LoadedProfile } from '../../flame/load';
 
 interface Properties {
@@ -55,7 +56,9 @@ export function FunctionTable({ loaded, matched, onFunction }: Properties) {
             {head('self', 'Self')}
             {head('total', 'Total')}
             {head('name', 'Function')}
+            <th>Crate</th>
             <th>File</th>
+            <th>Module</th>
           </tr>
         </thead>
         <tbody>
@@ -74,10 +77,16 @@ export function FunctionTable({ loaded, matched, onFunction }: Properties) {
                 </button>
               </td>
               <td class="soft">
+                <bdi>{safeText(crateAt(functions, fn) ?? '', 30)}</bdi>
+              </td>
+              <td class="soft">
                 <bdi>
                   {safeText(shortFile(functions.files[fn]), 60)}
                   {functions.lines[fn] > 0 && `:${functions.lines[fn]}`}
                 </bdi>
+              </td>
+              <td class="soft" title={safeText(functions.modules[fn], 300)}>
+                <bdi>{safeText(functions.modules[fn].split('/').pop() ?? '', 30)}</bdi>
               </td>
             </tr>
           ))}

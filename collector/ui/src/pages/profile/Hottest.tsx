@@ -4,11 +4,31 @@ import { useMemo } from 'preact/hooks';
 import { setParams, useAddress } from '../../core/address';
 import { indicesOfLargest } from '../../core/largest';
 import { middleCut, safeText } from '../../core/names';
+import { isOwn } from '../../core/symbols';
 import { count, duration, percent, quantity } from '../../core/time';
 import { labelOf } from '../../flame/draw';
 import type { LoadedProfile } from '../../flame/load';
+import { HiddenTime } from './HiddenTime';
+import { statesText } from './states';
 
 const SHOWN = 3;
+
+/** Smaller shares do not explain a function's time. */
+const CALLER_SHARE_MIN = 0.5;
+
+/** The program's own function from which most of a dependency's self time comes, if one explains it. */
+function ownCaller({ layout, functions, fnSelf }: LoadedProfile, fn: number): number | undefined {
+  const isOwnFunction = (one: number) => isOwn(functions.names[one], functions.files[one]);
+  if (functions.kinds[fn] !== 'function' || isOwnFunction(fn)) return undefined;
+  const byCaller = new Map<number, number>();
+  for (let node = 1; node < layout.count; node++) {
+    if (layout.fn[node] !== fn || layout.self[node] === 0) continue;
+    let above = layout.parent[node];
+    while (above !== 0 && !isOwnFunction(layout.fn[above])) above = layout.parent[above];
+    if (above !== 0) byCaller.set(layout.fn[above], (byCaller.get(layout.fn[above]) ?? 0) + layout.self[node]);
+  }
+  return [...byCaller].find(([, ns]) => ns >= CALLER_SHARE_MIN * fnSelf[fn])?.[0];
+}
 
 interface Properties {
   loaded: LoadedProfile;
@@ -20,11 +40,12 @@ export function Hottest({ loaded, onFunction }: Properties) {
   const { params } = useAddress();
   const { layout, functions, fnSelf, metadata } = loaded;
   const order = useMemo(() => indicesOfLargest(fnSelf, SHOWN, (fn) => fnSelf[fn] > 0), [fnSelf]);
+  const callers = useMemo(() => order.map((fn) => ownCaller(loaded, fn)), [loaded, order]);
   const tasks = params.getAll('task');
   return (
     <div class="hottest">
       <p>
-        <b>{duration(layout.total[0])}</b> of thread time
+        <b>{duration(layout.total[0])}</b> of thread time {statesText(params)}
         {tasks.length > 0 && (
           <>
             {' '}
@@ -40,14 +61,7 @@ export function Hottest({ loaded, onFunction }: Properties) {
             </span>
           </>
         )}
-        {loaded.outsideNs > 0 && (
-          <>
-            ; {duration(loaded.outsideNs)} outside tasks hidden{' '}
-            <button class="link" onClick={() => setParams({ outside: '1', zoom: null })}>
-              show
-            </button>
-          </>
-        )}
+        . <HiddenTime hidden={metadata.hidden} />
         {params.get('outside') === '1' && (
           <>
             {' '}
@@ -76,7 +90,11 @@ export function Hottest({ loaded, onFunction }: Properties) {
               onClick={() => onFunction(fn)}
             >
               <span class="rank">{rank === 0 ? 'Hottest (self time)' : `${count(rank + 1)}.`}</span>
-              <b>{percent(fnSelf[fn], layout.total[0])}</b> <bdi>{middleCut(labelOf(functions, fn), 42)}</bdi>
+              <b>{percent(fnSelf[fn], layout.total[0])}</b>{' '}
+              <bdi>
+                {callers[rank] !== undefined && `${middleCut(labelOf(functions, callers[rank]), 30)} → `}
+                {middleCut(labelOf(functions, fn), 42)}
+              </bdi>
             </button>
           </li>
         ))}

@@ -13,6 +13,8 @@ interface Properties {
   matched?: Uint8Array;
   /** The root of the displayed tree. */
   zoom: number;
+  /** An inverted tree has no self times: its first level has them as totals. */
+  isInverted: boolean;
   onFunction(fn: number): void;
 }
 
@@ -31,7 +33,7 @@ interface Row {
   more: number;
 }
 
-export function TreeView({ loaded, matched, zoom, onFunction }: Properties) {
+export function TreeView({ loaded, matched, zoom, isInverted, onFunction }: Properties) {
   const { layout, functions } = loaded;
   // By path id, so that expanded nodes stay expanded in the next response.
   const [toggled, setToggled] = useState(new Map<string, boolean>());
@@ -70,7 +72,7 @@ export function TreeView({ loaded, matched, zoom, onFunction }: Properties) {
         <thead>
           <tr>
             <th class="number">Total</th>
-            <th class="number">Self</th>
+            {!isInverted && <th class="number">Self</th>}
             <th>Function</th>
             <th>File</th>
           </tr>
@@ -82,7 +84,7 @@ export function TreeView({ loaded, matched, zoom, onFunction }: Properties) {
             if (more > 0) {
               return (
                 <tr key={`${node} more`} tabIndex={index === at ? 0 : -1} aria-level={depth + 1}>
-                  <td colSpan={4}>
+                  <td colSpan={isInverted ? 3 : 4}>
                     <button
                       class="link"
                       style={{ marginLeft: `${indent(depth) + 160}px` }}
@@ -107,13 +109,15 @@ export function TreeView({ loaded, matched, zoom, onFunction }: Properties) {
                   <i class="bar" style={{ width: `${(100 * layout.total[node]) / layout.total[0]}%` }} />
                   {duration(layout.total[node])} <small>{percent(layout.total[node], layout.total[0])}</small>
                 </td>
-                <td class="number">
-                  {layout.self[node] > 0 && (
-                    <>
-                      {duration(layout.self[node])} <small>{percent(layout.self[node], layout.total[0])}</small>
-                    </>
-                  )}
-                </td>
+                {!isInverted && (
+                  <td class="number">
+                    {layout.self[node] > 0 && (
+                      <>
+                        {duration(layout.self[node])} <small>{percent(layout.self[node], layout.total[0])}</small>
+                      </>
+                    )}
+                  </td>
+                )}
                 <td class="wide">
                   <div style={{ paddingLeft: `${indent(depth)}px` }}>
                     <button

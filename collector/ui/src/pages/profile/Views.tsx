@@ -1,26 +1,37 @@
 // The views of one profile (graph, table, tree, sandwich) and their toolbar.
 
-import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
+import { useEffect, useMemo, useState } from 'preact/hooks';
+import { Disclosure } from '../../components/Disclosure';
+import { SearchField, SearchSummary, useFunctionSearch } from '../../components/FunctionSearch';
 import { EmptyState } from '../../components/Messages';
-import { apiUrl, setParams, useAddress } from '../../core/address';
+import { setParams, useAddress } from '../../core/address';
+import { copyText } from '../../core/clipboard';
 import { useKeys } from '../../core/keys';
 import { safeText } from '../../core/names';
-import { count, duration, percent, quantity } from '../../core/time';
+import { count, duration, percent } from '../../core/time';
 import { COLORINGS, type Coloring, labelOf } from '../../flame/draw';
-import { FlameGraph } from '../../flame/FlameGraph';
+import { crateAt, FlameGraph } from '../../flame/FlameGraph';
+import { invertTree } from '../../flame/invert';
 import { NO_FUNCTION } from '../../flame/layout';
 import type { LoadedProfile } from '../../flame/load';
 import type { Action } from '../../flame/NodeMenu';
+import { InvertedTip, NodeTip } from '../../flame/NodeTip';
 import { findByPathId, pathId } from '../../flame/path';
-import { search, totalBelow } from '../../flame/search';
+import { totalBelow } from '../../flame/search';
+import { crateSelector, searchSelector } from '../../flame/select';
 import { transformTree } from '../../flame/transform';
+import { ChartView } from './ChartView';
+import { ANY_TASK, Coverage } from './Coverage';
+import { Downloads } from './Downloads';
 import { AccessibleTable, FunctionTable } from './FunctionTable';
+import { HiddenTime } from './HiddenTime';
 import { Hottest } from './Hottest';
 import { Legend } from './Legend';
+import { FILTERS, type Params } from './question';
 import { SandwichView } from './SandwichView';
 import { addTransform, Changes, NO_TRANSFORMS, transformsOf } from './Transforms';
 import { TreeView } from './TreeView';
-import { FILTERS, filtersOf, type Params } from './useProfile';
+import { UnnamedTime } from './UnnamedTime';
 
 const VIEWS = [
   ['icicle', 'Icicle'],
@@ -28,63 +39,63 @@ const VIEWS = [
   ['table', 'Table'],
   ['tree', 'Tree'],
   ['sandwich', 'Sandwich'],
+  ['chart', 'Chart'],
 ] as const;
 type ViewName = (typeof VIEWS)[number][0];
-
-/** Delay before typed text goes into the address. */
-const TYPING_MS = 250;
 
 interface Properties {
   loaded: LoadedProfile;
   isStale: boolean;
   /** Filters that the page sets, in addition to the address. */
   fixed?: Params;
+  /** Whether the profile is in a file, so that no other one can be requested. */
+  isFile?: boolean;
 }
 
-export function Views({ loaded: whole, isStale, fixed = [] }: Properties) {
+export function Views({ loaded: whole, isStale, fixed = [], isFile = false }: Properties) {
   const { params } = useAddress();
   const changes = JSON.stringify(transformsOf(params));
   const loaded = useMemo(() => transformTree(whole, JSON.parse(changes)), [whole, changes]);
-  const { layout, functions } = loaded;
-  const view = (VIEWS.find(([name]) => name === params.get('view'))?.[0] ?? 'icicle') as ViewName;
+  // A file has no single seconds.
+  const views = VIEWS.filter(([name]) => name !== 'chart' || !isFile);
+  const view = (views.find(([name]) => name === params.get('view'))?.[0] ?? 'icicle') as ViewName;
+  const isGraph = view === 'icicle' || view === 'flame';
+  // Tables have no direction, and a sandwich has both.
+  const isInverted = params.get('invert') === '1' && (isGraph || view === 'tree');
+  const shown = useMemo(() => (isInverted ? invertTree(loaded) : loaded), [loaded, isInverted]);
+  const { layout, functions } = shown;
   const isSplit = useMemo(() => functions.kinds.includes('phase'), [functions]);
   const colors = COLORINGS.filter((name) => name !== 'diff' && (name !== 'phase' || isSplit));
   const coloring: Coloring = colors.find((name) => name === params.get('color')) ?? (isSplit ? 'phase' : 'crate');
   const zoomName = params.get('zoom');
   const zoom = useMemo(() => (zoomName ? findByPathId(layout, functions, zoomName) : 0), [layout, functions, zoomName]);
-  const [text, setText] = useState(params.get('q') ?? '');
+  const { result, ...search } = useFunctionSearch(layout, functions);
   const [match, setMatch] = useState(-1);
-  const field = useRef<HTMLInputElement>(null);
-  const addressText = params.get('q') ?? '';
-  useEffect(() => {
-    if (document.activeElement !== field.current) setText(addressText);
-  }, [addressText]);
-  useEffect(() => {
-    const timer = setTimeout(() => {
-      if (text !== addressText) setParams({ q: text || null }, true);
-    }, TYPING_MS);
-    return () => clearTimeout(timer);
-  }, [text]);
-  const result = useMemo(() => search(text, layout, functions), [text, layout, functions]);
   useEffect(() => setMatch(-1), [result]);
   const setZoom = (node: number) => setParams({ zoom: node === 0 ? null : pathId(layout, functions, node) });
   const setView = (name: ViewName) => setParams({ view: name === 'icicle' ? null : name });
   const setFunction = (fn: number) =>
     setParams({ view: 'sandwich', fn: functions.names[fn], fnfile: functions.files[fn] || null });
+  const hideCrate = (fn: number) => {
+    const crate = crateAt(functions, fn);
+    if (crate !== undefined) addTransform('hide', crateSelector(crate), params);
+  };
   const act = (action: Action, fn: number) => {
     const name = functions.names[fn];
     if (action === 'focus' || action === 'hide' || action === 'merge') addTransform(action, name, params);
+    else if (action === 'crate') hideCrate(fn);
     else if (action === 'callers') setFunction(fn);
-    else if (action === 'copy') void navigator.clipboard?.writeText(name);
+    else if (action === 'copy') void copyText(name, 'name');
   };
 
   useKeys((key) => {
-    const next = VIEWS[(VIEWS.findIndex(([name]) => name === view) + 1) % VIEWS.length][0];
-    if (key === '/') field.current?.focus();
+    const next = views[(views.findIndex(([name]) => name === view) + 1) % views.length][0];
+    if (key === '/') search.field.current?.focus();
     else if (key === '0') setZoom(0);
     else if (key === 'Escape' && zoom !== 0) setZoom(layout.parent[zoom]);
     else if (key === 'v') setView(next);
     else if (key === 's') setParams({ color: colors[(colors.indexOf(coloring) + 1) % colors.length] });
+    else if (key === 'i') setParams({ invert: params.get('invert') === '1' ? null : '1', zoom: null });
     else if (key === 'c') setParams({ recursion: params.get('recursion') === '1' ? null : '1', zoom: null });
     else if ((key === 'n' || key === 'N') && result && result.nodes.length > 0) {
       const matches = result.nodes.length;
@@ -93,7 +104,13 @@ export function Views({ loaded: whole, isStale, fixed = [] }: Properties) {
     return true;
   });
 
-  if (whole.metadata.empty || whole.layout.total[0] === 0) return <NoSamples loaded={whole} />;
+  if (whole.metadata.empty || whole.layout.total[0] === 0)
+    return (
+      <>
+        <Coverage loaded={whole} />
+        <NoSamples loaded={whole} />
+      </>
+    );
   if (layout.total[0] === 0) {
     return (
       <EmptyState title="All samples are hidden">
@@ -102,91 +119,130 @@ export function Views({ loaded: whole, isStale, fixed = [] }: Properties) {
       </EmptyState>
     );
   }
-  const isGraph = view === 'icicle' || view === 'flame';
   return (
-    <section class={isStale ? 'views stale' : 'views'} aria-busy={isStale}>
-      <Hottest loaded={loaded} onSearch={setText} onFunction={setFunction} />
+    <section class={isStale ? 'views stale' : 'views'} aria-busy={isStale} data-total-ns={layout.total[zoom]}>
+      <Coverage loaded={loaded} />
+      <UnnamedTime loaded={loaded} />
+      <Hottest loaded={loaded} onSearch={search.setText} onFunction={setFunction} />
       <div class="toolbar">
         <span class="segments" role="group" aria-label="View">
-          {VIEWS.map(([name, label]) => (
+          {views.map(([name, label]) => (
             <button key={name} aria-pressed={view === name} onClick={() => setView(name)}>
               {label}
             </button>
           ))}
         </span>
-        <label class="search">
-          <input
-            ref={field}
-            type="search"
-            value={text}
-            placeholder="Search (regex)  /"
-            aria-label="Search functions"
-            onInput={(event) => setText(event.currentTarget.value)}
-            onKeyDown={(event) => {
-              if (event.key === 'Escape') {
-                setText('');
-                field.current?.blur();
-              }
-              if (event.key === 'Enter') field.current?.blur();
-            }}
-          />
+        <SearchField {...search}>
           {result && (
-            <output>
-              {percent(result.totalNs, layout.total[0])} of total
-              {zoom !== 0 && (
-                <>, {percent(totalBelow(layout, result.functions, zoom), layout.total[zoom])} of the view</>
-              )}{' '}
-              · {quantity(result.nodes.length, 'node')}
-            </output>
+            <SearchSummary
+              result={result}
+              total={layout.total[0]}
+              viewShare={
+                zoom === 0 ? undefined : percent(totalBelow(layout, result.functions, zoom), layout.total[zoom])
+              }
+              text={search.text}
+              onTransform={(kind) => {
+                addTransform(kind, searchSelector(search.text), params);
+                search.setText('');
+              }}
+            />
           )}
-        </label>
+        </SearchField>
         <span class="gap" />
-        <ParamCheckbox name="by" value="line" title="Split functions by line">
-          by line
-        </ParamCheckbox>
-        <ParamCheckbox name="phases" value="1" title="Show each task's phases: queue, transfer, execute, …">
-          split by phase
-        </ParamCheckbox>
-        <ParamCheckbox name="recursion" value="1" title="Merge recursive calls (c)">
-          collapse recursion
-        </ParamCheckbox>
-        <label class="plain">
-          color by{' '}
-          <select value={coloring} onChange={(event) => setParams({ color: event.currentTarget.value })}>
-            {colors.map((name) => (
-              <option key={name} value={name}>
-                {COLORING_LABELS[name]}
-              </option>
-            ))}
-          </select>
-        </label>
-        <a href={svgUrl(params, fixed)} download="profile.svg">
-          SVG
-        </a>
+        <Disclosure label="Options">
+          {!isFile && (
+            <>
+              <ParamCheckbox name="by" value="line" title="Split functions by line">
+                by line
+              </ParamCheckbox>
+              <ParamCheckbox name="phases" value="1" title="Show each task's phases: queue, transfer, execute, …">
+                split by phase
+              </ParamCheckbox>
+            </>
+          )}
+          <ParamCheckbox name="recursion" value="1" title="Merge recursive calls (c)">
+            collapse recursion
+          </ParamCheckbox>
+          <ParamCheckbox
+            name="invert"
+            value="1"
+            title="Bottom-up: the functions that ran are the roots, and their callers are below them (i)"
+          >
+            inverted
+          </ParamCheckbox>
+          {!isFile && (
+            <label
+              class="plain"
+              title="Functions of the language and of runtimes, or of all dependencies, are folded into their callers, which get their time"
+            >
+              stacks{' '}
+              <select
+                value={params.get('stacks') ?? 'simple'}
+                onChange={(event) => {
+                  const { value } = event.currentTarget;
+                  setParams({ stacks: value === 'simple' ? null : value, zoom: null });
+                }}
+              >
+                <option value="simple">simplified</option>
+                <option value="own">own code only</option>
+                <option value="full">full</option>
+              </select>
+              {whole.metadata.folded > 0 && <span class="soft"> {count(whole.metadata.folded)} folded</span>}
+            </label>
+          )}
+          <label class="plain">
+            color by{' '}
+            <select value={coloring} onChange={(event) => setParams({ color: event.currentTarget.value })}>
+              {colors.map((name) => (
+                <option key={name} value={name}>
+                  {COLORING_LABELS[name]}
+                </option>
+              ))}
+            </select>
+          </label>
+        </Disclosure>
+        {!isFile && <Downloads loaded={whole} fixed={fixed} />}
       </div>
       <Changes hiddenNs={loaded.hiddenNs} />
       {isGraph && (
         <>
-          <Breadcrumb loaded={loaded} zoom={zoom} onZoom={setZoom} />
           <FlameGraph
             layout={layout}
             functions={functions}
-            rootLabel="all"
-            label={`Flame graph of ${count(layout.count - 1)} stacks`}
+            rootLabel={isInverted ? 'all, by the function that ran' : 'all'}
+            label={`${isInverted ? 'Inverted flame graph' : 'Flame graph'} of ${count(layout.count - 1)} stacks`}
             zoom={zoom}
             upward={view === 'flame'}
             coloring={coloring}
+            tip={isInverted ? InvertedTip : NodeTip}
             matched={result?.functions}
             shown={match >= 0 ? result?.nodes[match] : undefined}
             onZoom={setZoom}
             onAction={act}
           />
+          {/* Below the graph: its rows stay where they are when someone zooms. */}
+          <Breadcrumb loaded={shown} zoom={zoom} onZoom={setZoom} />
           <Legend loaded={loaded} coloring={coloring} />
           <AccessibleTable loaded={loaded} matched={result?.functions} />
         </>
       )}
       {view === 'table' && <FunctionTable loaded={loaded} matched={result?.functions} onFunction={setFunction} />}
-      {view === 'tree' && <TreeView loaded={loaded} matched={result?.functions} zoom={zoom} onFunction={setFunction} />}
+      {view === 'tree' && (
+        <TreeView
+          loaded={shown}
+          matched={result?.functions}
+          zoom={zoom}
+          isInverted={isInverted}
+          onFunction={setFunction}
+        />
+      )}
+      {view === 'chart' && (
+        <>
+          <ChartView loaded={loaded} coloring={coloring} matched={result?.functions} onAction={act} />
+          <Legend loaded={loaded} coloring={coloring} />
+          <AccessibleTable loaded={loaded} matched={result?.functions} />
+        </>
+      )}
       {view === 'sandwich' && (
         <SandwichView
           loaded={loaded}
@@ -227,14 +283,6 @@ function ParamCheckbox({
   );
 }
 
-/** The same profile as an SVG file. */
-function svgUrl(params: URLSearchParams, fixed: Params): string {
-  const own = ['from', 'to', 'by'].flatMap((name) =>
-    params.getAll(name).map((value): [string, string] => [name, value]),
-  );
-  return apiUrl('profile', new URLSearchParams([['format', 'svg'], ...own, ...filtersOf(params, fixed)]));
-}
-
 function Breadcrumb({ loaded, zoom, onZoom }: { loaded: LoadedProfile; zoom: number; onZoom(node: number): void }) {
   const { layout, functions } = loaded;
   const path: number[] = [];
@@ -270,19 +318,19 @@ function Breadcrumb({ loaded, zoom, onZoom }: { loaded: LoadedProfile; zoom: num
 
 function NoSamples({ loaded }: { loaded: LoadedProfile }) {
   const { params } = useAddress();
-  const filtered = FILTERS.some((name) => params.has(name));
-  const { data } = loaded.metadata;
+  const filtered = FILTERS.some((name) => params.has(name)) || params.has('on');
+  const { data, hidden } = loaded.metadata;
   return (
-    <EmptyState title="No samples">
+    <EmptyState title={hidden.total_ns > 0 ? 'No samples in this view' : 'No samples'}>
       <p>
         {filtered ? 'No samples in this range match the filters.' : 'Nothing was sampled in this range.'}{' '}
         {data && `The collector has ${duration(data.to_ns - data.from_ns)} of data.`}
       </p>
-      {loaded.outsideNs > 0 && (
-        <button onClick={() => setParams({ outside: '1' })}>Show the {duration(loaded.outsideNs)} outside tasks</button>
-      )}
+      <p>
+        <HiddenTime hidden={loaded.metadata.hidden} />
+      </p>
       {filtered && (
-        <button onClick={() => setParams(Object.fromEntries(FILTERS.map((name) => [name, null])))}>
+        <button onClick={() => setParams({ ...Object.fromEntries(FILTERS.map((name) => [name, null])), ...ANY_TASK })}>
           Clear filters
         </button>
       )}

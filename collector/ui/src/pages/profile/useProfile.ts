@@ -1,21 +1,12 @@
 // Requests the profile that the address describes.
 
+import { useEffect, useState } from 'preact/hooks';
 import { apiUrl, rangeOf, useAddress } from '../../core/address';
 import { pauseTime, type QueryState, requestRange, useQuery } from '../../core/query';
 import { isLive } from '../../core/time';
 import { fetchProfile } from '../../flame/client';
 import type { LoadedProfile } from '../../flame/load';
-
-/** Parameters of the address that filter samples. */
-export const FILTERS = ['task', 'worker', 'state', 'threads', 'label', 'phase'];
-
-export type Params = [string, string][];
-
-/** The filters of the address; `fixed` ones replace those of the same name. */
-export function filtersOf(params: URLSearchParams, fixed: Params): Params {
-  const names = FILTERS.filter((name) => !fixed.some(([one]) => one === name));
-  return [...fixed, ...names.flatMap((name) => params.getAll(name).map((value): [string, string] => [name, value]))];
-}
+import { type Params, questionOf } from './question';
 
 /** The newest profile of the address's range. */
 export function useProfile(fixed: Params = []): QueryState<LoadedProfile> {
@@ -23,21 +14,22 @@ export function useProfile(fixed: Params = []): QueryState<LoadedProfile> {
   const pausedAt = pauseTime.use();
   const range = rangeOf(params);
   const live = isLive(range);
-  const question = filtersOf(params, fixed);
-  if (params.get('by') === 'line') question.push(['by', 'line']);
-  if (params.get('phases') === '1') question.push(['phases', 'true']);
-  const outside = params.get('outside') === '1' ? 'shown' : 'hidden';
-  const key = `${range.from} ${range.to} ${JSON.stringify(question)} ${outside} ${live && pausedAt}`;
-  return useQuery<LoadedProfile>(
+  const question = questionOf(params, fixed);
+  const key = `${range.from} ${range.to} ${JSON.stringify(question)} ${live && pausedAt}`;
+  // Names that are being read come with a later answer.
+  const [isPending, setPending] = useState(false);
+  const answer = useQuery<LoadedProfile>(
     key,
     (signal) => {
       const { from, to } = requestRange(range);
       return fetchProfile(
         apiUrl('profile', new URLSearchParams([['from', from], ['to', to], ['format', 'columns'], ...question])),
-        outside,
         signal,
       );
     },
-    live,
+    live || isPending,
   );
+  const pending = answer.value?.metadata.unnamed.pending === true;
+  useEffect(() => setPending(pending), [pending]);
+  return answer;
 }

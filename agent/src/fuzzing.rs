@@ -1,0 +1,8 @@
+//! The doors of `cargo xtask fuzz`: what the agent reads that others wrote, from memory.
+//!
+//! Compiled with `--cfg emberline_fuzzing` only, so it is part of no ordinary build.
+
+pub use crate::sampler::fuzzing::{Tables, Unwound, unwind, with_vdso};
+#[cfg(feature = "ship")]
+pub use crate::ship::fuzzing::{Conversation, connection, replies};
+pub use crate::symbols::fuzzing::symbols;

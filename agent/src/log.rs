@@ -1,0 +1,90 @@
+//! Log lines of the agent's threads.
+//!
+//! A subscriber of `tracing` is code of the program, and may write to descriptors of the program,
+//! which the agent's threads do not have. So a thread that stays in the program's descriptor table
+//! runs it. That thread does nothing else, and nobody waits for it.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+use crate::fork::PerProcess;
+use crate::sync::lock;
+use crate::sys::descriptors;
+
+/// Most lines that wait to be written. Further ones are dropped.
+const QUEUED_MAX: usize = 64;
+
+type Line = Box<dyn FnOnce() + Send>;
+
+static WRITER: PerProcess<Mutex<Option<SyncSender<Line>>>> = PerProcess::new();
+
+/// Records an event of an agent's thread: `event` calls a macro of `tracing`.
+pub(crate) fn emit(event: impl FnOnce() + Send + 'static) {
+    let writer = lock(WRITER.get()).clone();
+    match writer {
+        Some(writer) => {
+            // A full queue means that the subscriber hangs.
+            let _ = writer.try_send(Box::new(event));
+        }
+        None if descriptors::are_shared() => event(),
+        // The agent has ended, and this thread has no descriptor to write to.
+        None => {}
+    }
+}
+
+/// Writes `line` to standard error if the program has no subscriber of `tracing`, so that nobody
+/// would see an event.
+#[cfg(all(sampler, feature = "ship"))]
+pub(crate) fn emit_without_subscriber(line: String) {
+    emit(move || {
+        if !tracing::dispatcher::has_been_set() {
+            // Without the standard library's lock, which the program may hold. There is nobody to
+            // tell if it fails.
+            let _ = nix::unistd::write(std::io::stderr(), line.as_bytes());
+        }
+    });
+}
+
+/// Queues the lines of [`emit`] from now on.
+pub(crate) fn open() -> Receiver<Line> {
+    let (sender, lines) = sync_channel(QUEUED_MAX);
+    *lock(WRITER.get()) = Some(sender);
+    lines
+}
+
+/// Ends [`write`] once it has written the queued lines.
+pub(crate) fn close() {
+    *lock(WRITER.get()) = None;
+}
+
+/// Writes lines until [`close`], on a thread that has the program's descriptors.
+pub(crate) fn write(lines: &Receiver<Line>) {
+    for line in lines {
+        // A panic of the subscriber was reported by the panic hook.
+        let _ = catch_unwind(AssertUnwindSafe(line));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[test]
+    fn lines_are_written_in_order_until_the_log_is_closed() {
+        let lines = open();
+        let (written, order) = mpsc::channel();
+        for number in 0..3 {
+            let written = written.clone();
+            emit(move || {
+                written.send(number).unwrap();
+                assert_ne!(number, 1, "a subscriber that panics");
+            });
+        }
+        close();
+        write(&lines);
+        assert_eq!(order.try_iter().collect::<Vec<_>>(), [0, 1, 2]);
+    }
+}

@@ -1,0 +1,59 @@
+//! The setting that decides whether the agent or the collector names functions.
+
+/// Names the setting if the builder does not.
+pub(crate) const SYMBOLS_VARIABLE: &str = "EMBERLINE_SYMBOLS";
+
+/// Whether the agent or the collector names the functions of a profile.
+///
+/// The collector can name them from symbol files that are uploaded to it (`emberline symbols upload`),
+/// also for the past, and once for all workers that run the same program. Modules without a build id
+/// are always named by the agent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Symbols {
+    /// The agent, from the files of its process. What has no name there is left to the collector.
+    #[default]
+    Agent,
+    /// The collector. The agent ships build ids and offsets, and reads no symbols.
+    Collector,
+    /// The collector for modules that are stripped: with neither debug information nor a full table
+    /// of symbols. The agent for all others.
+    Auto,
+}
+
+impl Symbols {
+    #[cfg(any(feature = "ship", test))]
+    const ALL: [(&str, Symbols); 3] =
+        [("agent", Symbols::Agent), ("collector", Symbols::Collector), ("auto", Symbols::Auto)];
+
+    /// The setting in the environment; the default if there is none. The error is the text that
+    /// is no setting.
+    #[cfg(feature = "ship")]
+    pub(crate) fn from_environment() -> Result<Symbols, String> {
+        match std::env::var_os(SYMBOLS_VARIABLE) {
+            Some(value) => Symbols::parse(&value.to_string_lossy()),
+            None => Ok(Symbols::default()),
+        }
+    }
+
+    #[cfg(any(feature = "ship", test))]
+    fn parse(text: &str) -> Result<Symbols, String> {
+        let found = Symbols::ALL.iter().find(|(name, _)| *name == text);
+        found.map(|(_, symbols)| *symbols).ok_or_else(|| text.to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_name_in_the_environment_is_rejected_with_those_that_are_allowed() {
+        assert_eq!(Symbols::parse("collector").unwrap(), Symbols::Collector);
+        let value = Symbols::parse("colector").unwrap_err();
+        let error = crate::StartError::Symbols { value }.to_string();
+        assert_eq!(
+            error,
+            "invalid EMBERLINE_SYMBOLS \"colector\"; expected agent, collector or auto"
+        );
+    }
+}

@@ -1,0 +1,217 @@
+//! Attributing a thread's time to the stacks at which it was seen.
+
+use super::*;
+use crate::sampler::addresses::TaskLevels;
+
+/// Time that is unattributed for longer than this is counted where the thread was last seen.
+const UNATTRIBUTED_MAX_NS: u64 = 1_000_000_000;
+/// CPU time that no clock interrupt has seen, so far only by chance: it waits longer for a sample.
+const UNSAMPLED_CPU_MAX_NS: u64 = 40_000_000;
+const UNSAMPLED_MAX_NS: u64 = 10_000_000_000;
+
+/// What happened since a thread's run delay was last read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct NewDelay {
+    /// Time of waiting for a processor.
+    pub(super) ns: u64,
+    /// How often it got one.
+    turns: u64,
+    /// Time neither on a processor nor waiting for one, as far as it is unattributed.
+    blocked_ns: u64,
+}
+
+impl ThreadProbe {
+    /// Counts all unattributed time of a thread where it was last seen. The remainder
+    /// below a quantum is kept for the next thread that ends.
+    pub(super) fn attribute_all(&mut self, thread: &mut Thread) {
+        self.count_idle(thread);
+        self.attribute_running(thread);
+        self.attribute_off_cpu(thread, true);
+        self.settle_early(thread);
+        let whole = thread.time.end_remainder(&mut self.ended_remainder, self.quantum_ns);
+        if !whole.is_zero() {
+            let attribution = match (thread.last, thread.last_sample) {
+                (_, Some(sample)) if whole.wait_ns() == 0 => sample.attribution,
+                (Some(last), _) => last.attribution,
+                (None, _) => self.without_stack(thread, NoStack::ShortThread),
+            };
+            self.add(thread, attribution, whole);
+        }
+    }
+
+    /// Reads how long the thread has waited for a processor. Returns what is new; `None` if the kernel
+    /// does not count it.
+    pub(super) fn update_run_delay(&mut self, thread: &mut Thread) -> Option<NewDelay> {
+        let total = self.files.run_delay(thread.id, &mut thread.files)?;
+        let turns = total.turns.saturating_sub(thread.turns);
+        thread.turns = total.turns;
+        let ns = thread.time.set_run_delay(total.ns);
+        let off_cpu_ns = thread.time.unattributed_off_cpu_ns();
+        let blocked_ns = off_cpu_ns.saturating_sub(thread.known_off_cpu_ns);
+        thread.known_off_cpu_ns = off_cpu_ns;
+        Some(NewDelay { ns, turns, blocked_ns })
+    }
+
+    /// Counts time for which a thread waited for a processor after it was woken: where it had been
+    /// blocked. Part of it may have been counted as blocked there, before the kernel reported it;
+    /// that much follows when the thread is off its processor again.
+    fn count_wake_delay(&mut self, thread: &mut Thread, at: Attribution, nanoseconds: u64) {
+        let (weight, taken) = thread.time.take_runnable(nanoseconds, self.quantum_of(thread));
+        self.add(thread, at, weight);
+        let ns = nanoseconds - taken;
+        thread.owed = (ns > 0).then_some(OwedDelay { attribution: at, ns });
+    }
+
+    /// Splits the new run delay of a thread that was seen at `before` and has run since. If it got a
+    /// processor once, it had been woken; if more often, it had been woken at least once and lost its
+    /// processor at least once, and half of the turns are taken for either.
+    pub(super) fn split_run_delay(
+        &mut self,
+        thread: &mut Thread,
+        before: &LastObservation,
+        delayed: NewDelay,
+    ) {
+        if let Some(owed) = thread.owed.take() {
+            self.count_wake_delay(thread, owed.attribution, owed.ns);
+        }
+        let woken = if delayed.turns > 1 { delayed.ns / 2 } else { delayed.ns };
+        match before {
+            LastObservation::Blocked(at) => self.count_wake_delay(thread, at.attribution, woken),
+            // It blocked and was woken unseen.
+            LastObservation::Ready if delayed.blocked_ns > OFF_CPU_MIN_NS => {
+                thread.time.set_woken(woken);
+            }
+            LastObservation::Ready => {}
+        }
+    }
+
+    /// Counts unattributed time off the processor at `attribution`.
+    pub(super) fn count_blocked(
+        &mut self,
+        thread: &mut Thread,
+        attribution: Attribution,
+        state: State,
+    ) {
+        let weight = thread.time.take_off_cpu(state, self.quantum_of(thread));
+        self.count(thread, attribution, state, weight);
+    }
+
+    pub(super) fn count(
+        &mut self,
+        thread: &mut Thread,
+        attribution: Attribution,
+        state: State,
+        weight: Weight,
+    ) {
+        self.add(thread, attribution, weight);
+        thread.set_counted(attribution, state);
+    }
+
+    /// Where the stack that was unwound last is counted, for a thread under `task_word`.
+    pub(super) fn attribution(&mut self, thread: &mut Thread, task_word: u64) -> Attribution {
+        let levels = thread.levels(task_word);
+        let node = self.addresses.node_of(&levels, &self.stack);
+        self.thread_frames.attribution(&mut self.addresses, node, &levels, thread)
+    }
+
+    /// Counts time that has been unattributed for too long, or waits for a sample that will never
+    /// come.
+    pub(in crate::sampler) fn attribute_overdue(&mut self, thread: &mut Thread, now: u64) {
+        let can_answer = self.samples_running()
+            && thread.request.is_some()
+            && thread.signal_blocked_until_ns <= now;
+        if !can_answer && matches!(thread.observation, LastObservation::Ready) {
+            // No sample will come that updates it.
+            self.update_run_delay(thread);
+        }
+        let waits_ns = thread.time.running_unattributed_for_ns();
+        let ran_ns = thread.time.unattributed_cpu_ns();
+        let is_overdue = waits_ns > UNSAMPLED_MAX_NS
+            || (waits_ns > UNATTRIBUTED_MAX_NS && ran_ns > UNSAMPLED_CPU_MAX_NS);
+        if waits_ns > 0 && (!can_answer || is_overdue) {
+            self.attribute_running(thread);
+        }
+        let can_be_read = self.mode.samples_blocked();
+        let max_ns = if can_be_read { UNATTRIBUTED_MAX_NS } else { 0 };
+        if thread.time.off_cpu_unattributed_for_ns() > max_ns {
+            self.attribute_off_cpu(thread, can_be_read);
+        }
+    }
+
+    /// Counts time of running without a sample of its own: where the thread was sampled shortly
+    /// before in the same task, or without a stack. Never where it was blocked: it did not run
+    /// there.
+    fn attribute_running(&mut self, thread: &mut Thread) {
+        let since = thread.time.accounted_to_ns().saturating_sub(UNATTRIBUTED_MAX_NS);
+        let task_word = thread.charged_task_word();
+        let is_close =
+            |last: &LastSample| last.task_word == task_word && (thread.gone || last.at_ns >= since);
+        let attribution = match thread.last_sample.filter(is_close) {
+            Some(last) => last.attribution,
+            None => {
+                let reason = self.no_stack_reason(thread, self.samples_running());
+                self.without_stack(thread, reason)
+            }
+        };
+        let weight = thread.time.take_running(self.quantum_of(thread));
+        self.add(thread, attribution, weight);
+        if matches!(thread.observation, LastObservation::Ready) {
+            thread.set_counted(attribution, State::Cpu);
+        }
+    }
+
+    /// Where time of a thread is counted of which no stack is known: in the task that it is in now.
+    fn without_stack(&mut self, thread: &mut Thread, reason: NoStack) -> Attribution {
+        let levels = thread.levels(thread.charged_task_word());
+        self.without_stack_below(thread, &levels, reason)
+    }
+
+    pub(super) fn without_stack_below(
+        &mut self,
+        thread: &mut Thread,
+        levels: &TaskLevels,
+        reason: NoStack,
+    ) -> Attribution {
+        let node = self.addresses.node_without_stack(levels, reason);
+        self.thread_frames.attribution(&mut self.addresses, node, levels, thread)
+    }
+
+    /// Why a thread has no stack, if `can_be_seen` tells whether the mode allows one.
+    pub(super) fn no_stack_reason(&self, thread: &Thread, can_be_seen: bool) -> NoStack {
+        match () {
+            () if !can_be_seen => NoStack::SamplerMode,
+            () if thread.signal_blocked_since_ns > 0 => NoStack::SignalBlocked,
+            () if thread.gone => NoStack::ShortThread,
+            () => NoStack::NotSampled,
+        }
+    }
+
+    fn attribute_off_cpu(&mut self, thread: &mut Thread, where_last_seen: bool) {
+        let attribution = match thread.last.filter(|_| where_last_seen) {
+            Some(last) => last.attribution,
+            None => {
+                let reason = self.no_stack_reason(thread, self.mode.samples_blocked());
+                self.without_stack(thread, reason)
+            }
+        };
+        let weight = match thread.observation {
+            LastObservation::Blocked(at) => {
+                thread.time.take_off_cpu(at.state, self.quantum_of(thread))
+            }
+            // Its run delay can not be read any more.
+            LastObservation::Ready if where_last_seen && thread.gone => {
+                let known_ns = thread.known_off_cpu_ns;
+                thread.time.take_off_cpu_of_ended(known_ns, self.quantum_of(thread))
+            }
+            // It waits for a processor, and the kernel counts that when the wait has ended; or the
+            // hypervisor took the processor.
+            LastObservation::Ready if where_last_seen && thread.last.is_some() => {
+                thread.time.take_off_cpu_as_delay(self.quantum_of(thread))
+            }
+            LastObservation::Ready => {
+                thread.time.take_off_cpu(State::Other, self.quantum_of(thread))
+            }
+        };
+        self.add(thread, attribution, weight);
+    }
+}

@@ -1,0 +1,161 @@
+//! Threads that are blocked in the kernel: read from outside, and counted where they stay.
+
+use super::*;
+
+/// A blocked thread whose CPU clock moved by no more than this was woken for a moment at most; it
+/// is counted where it was.
+pub(super) const IDLE_CPU_NS: u64 = 10_000;
+/// Most attempts in one tick to read a blocked thread that moves meanwhile.
+const REMOTE_TRIES_MAX: u32 = 2;
+/// Visits after which a blocked thread's site is verified although its CPU clock stands still: about
+/// a second after it was seen blocked, and then every 100 seconds.
+const FIRST_VERIFY_VISITS: u32 = 8;
+const VERIFY_VISITS: u32 = 100;
+
+impl ThreadProbe {
+    /// Finds out whether the thread is blocked now, and where.
+    pub(in crate::sampler) fn find_blocked(&mut self, thread: &mut Thread, now: u64) {
+        if !self.mode.uses_blocked() {
+            return;
+        }
+        let Some(cpu_ns) = process::thread_cpu_ns(thread.id) else {
+            return self.mark_gone(thread);
+        };
+        match self.files.activity(thread.id, &mut thread.files) {
+            Ok(Activity::Blocked(site)) => self.read_blocked(thread, site, cpu_ns, now),
+            Ok(Activity::Running) => {
+                let before = std::mem::replace(&mut thread.observation, LastObservation::Ready);
+                if matches!(before, LastObservation::Blocked(_))
+                    && let Some(delayed) = self.update_run_delay(thread)
+                {
+                    self.split_run_delay(thread, &before, delayed);
+                }
+            }
+            Err(error) => self.give_up(thread, &error),
+        }
+    }
+
+    /// Counts a thread again if it has not run since it was last seen blocked. Returns whether it
+    /// has not.
+    pub(in crate::sampler) fn still_blocked(
+        &mut self,
+        thread: &mut Thread,
+        cpu_ns: u64,
+        now: u64,
+    ) -> bool {
+        let LastObservation::Blocked(mut at) = thread.observation else {
+            return false;
+        };
+        if thread.time.ran_ns(cpu_ns) > IDLE_CPU_NS || at.task_word != thread.task_word() {
+            return false;
+        }
+        at.visits += 1;
+        let verify = at.visits >= at.verify_after;
+        if verify {
+            if !self.is_still_at(thread, at.site) {
+                return false;
+            }
+            at.visits = 0;
+            at.verify_after = VERIFY_VISITS;
+            // Its frame may change, because it may no longer be young.
+            let levels = thread.levels(at.task_word);
+            let node = at.attribution.node;
+            at.attribution =
+                self.thread_frames.attribution(&mut self.addresses, node, &levels, thread);
+        }
+        thread.observation = LastObservation::Blocked(at);
+        thread.idle_to_ns = now;
+        if verify {
+            self.settle_down(thread, now);
+        }
+        true
+    }
+
+    /// The thread has been blocked for a while.
+    pub(in crate::sampler) fn settle_down(&mut self, thread: &mut Thread, now: u64) {
+        self.count_idle(thread);
+        self.attribute_overdue(thread, now);
+        self.files.close(&mut thread.files);
+        if self.refused_until_ns > now {
+            // Others need its timer.
+            self.stop_asking(thread);
+        } else if thread.request.is_some()
+            && let Some(stat) = ThreadStat::read(thread.id)
+        {
+            // It may have blocked the signal after it was first asked.
+            self.request_unless_blocked(thread, &stat, now);
+        }
+    }
+
+    /// Counts the time in which a thread stayed where it was seen blocked: once for many visits,
+    /// because nothing changes in between.
+    pub(in crate::sampler) fn count_idle(&mut self, thread: &mut Thread) {
+        let idle_to_ns = std::mem::take(&mut thread.idle_to_ns);
+        if let LastObservation::Blocked(at) = thread.observation
+            && idle_to_ns > 0
+        {
+            thread.time.advance_idle(idle_to_ns);
+            self.count_blocked(thread, at.attribution, at.state);
+        }
+    }
+
+    pub(in crate::sampler) fn is_still_at(&mut self, thread: &mut Thread, site: WaitSite) -> bool {
+        let activity = self.files.activity(thread.id, &mut thread.files);
+        matches!(activity, Ok(Activity::Blocked(now)) if now == site)
+    }
+
+    /// Unwinds a blocked thread from outside. The result is used only if the thread has not run
+    /// meanwhile: its CPU clock, exact to the nanosecond, must stand still from before its site was
+    /// read until after its stack was copied.
+    pub(in crate::sampler) fn read_blocked(
+        &mut self,
+        thread: &mut Thread,
+        site: WaitSite,
+        cpu_ns: u64,
+        now: u64,
+    ) {
+        let mut site = site;
+        let mut cpu_ns = cpu_ns;
+        for _ in 0..REMOTE_TRIES_MAX {
+            let task_word = thread.task_word();
+            let ThreadProbe { unwinder, remote, stack, .. } = self;
+            remote.reset(site.sp);
+            let registers = Registers::of_caller(site.pc, site.sp, None);
+            unwinder.unwind(registers, |address| remote.read(address), stack);
+            let state = site.state();
+            let Some(cpu_after) = process::thread_cpu_ns(thread.id) else {
+                return self.mark_gone(thread);
+            };
+            if cpu_after == cpu_ns {
+                let attribution = self.attribution(thread, task_word);
+                let before = thread.observation;
+                if let Some(delayed) = self.update_run_delay(thread) {
+                    self.split_run_delay(thread, &before, delayed);
+                }
+                thread.observation = LastObservation::Blocked(BlockedAt {
+                    site,
+                    state,
+                    attribution,
+                    task_word,
+                    visits: 0,
+                    verify_after: FIRST_VERIFY_VISITS,
+                });
+                self.count_blocked(thread, attribution, state);
+                if site.waits_for_signals() {
+                    // It must not receive ours.
+                    self.stop_asking(thread);
+                }
+                return;
+            }
+            cpu_ns = cpu_after;
+            thread.time.advance(now, cpu_ns);
+            match self.files.activity(thread.id, &mut thread.files) {
+                Ok(Activity::Blocked(after)) => site = after,
+                Ok(Activity::Running) => break,
+                Err(error) => return self.give_up(thread, &error),
+            }
+        }
+        // It moves too fast to be read. Its time waits for its next observation.
+        thread.observation = LastObservation::Ready;
+    }
+}

@@ -1,0 +1,222 @@
+//! Threads that measure themselves while they are young: from when on, until when, and how their own
+//! accounts are counted at the stacks that were seen.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use profiler_core::NodeId;
+
+use super::*;
+use crate::clock::monotonic_ns;
+use crate::registry::{EarlyAccount, EarlyTime, EarlyTimes, EndedThread, ThreadCell};
+use crate::sampler::addresses::TaskLevels;
+use crate::sampler::early::{EarlyThread, Remainders, Share, divided};
+
+/// A thread measures itself for this long after its first task.
+const YOUNG_NS: u64 = 500_000_000;
+/// Most threads in a tick that are no longer young from then on; others wait for the next tick.
+const SETTLED_PER_TICK_MAX: usize = 256;
+/// Attempts to close an account that the thread is changing, which takes some nanoseconds.
+const CLOSE_TRIES_MAX: u32 = 1_000;
+
+/// The threads that measure themselves.
+#[derive(Debug, Default)]
+pub(super) struct YoungThreads {
+    /// Their ids, the oldest first; those that have ended may be among them.
+    ids: VecDeque<u32>,
+    /// Time before this is not counted.
+    counts_from_ns: u64,
+    remainders: Remainders,
+}
+
+impl ThreadProbe {
+    /// Time of young threads counts from `now`.
+    pub(in crate::sampler) fn count_young_from(&mut self, now: u64) {
+        self.young.counts_from_ns = now;
+    }
+
+    /// Sampling ends, and all threads are counted.
+    pub(in crate::sampler) fn finish_young(&mut self) {
+        self.young.remainders.finish(&mut self.addresses, self.quantum_ns);
+    }
+
+    /// Sets the thread's cell, if it has one. A cell that is no longer listed stays: it tells how the
+    /// thread ended.
+    pub(in crate::sampler) fn set_cell(
+        &mut self,
+        thread: &mut Thread,
+        cell: Option<Arc<ThreadCell>>,
+    ) {
+        let Some(cell) = cell else {
+            return;
+        };
+        if thread.cell.is_none() && cell.early.claim() {
+            self.begin_early(thread, &cell.early);
+        }
+        thread.cell = Some(cell);
+    }
+
+    /// Counts a thread that ended before the sampler had its cell; `known` if it was seen.
+    pub(in crate::sampler) fn count_ended(
+        &mut self,
+        ended: &EndedThread,
+        known: Option<&mut Thread>,
+    ) {
+        if let Some(thread) = known {
+            return self.begin_early(thread, &ended.early);
+        }
+        let began = ended.early.began();
+        let mut thread = Thread::new(ended.thread.id, began.ns);
+        thread.first_name = Some(ended.thread.name.clone());
+        thread.gone = true;
+        self.begin_early(&mut thread, &ended.early);
+        if thread.early.is_some() {
+            self.settle_early(&mut thread);
+        }
+    }
+
+    /// From the moment at which the thread began to measure itself, its own account counts. The caller
+    /// has claimed it. Earlier time belongs to no task.
+    fn begin_early(&mut self, thread: &mut Thread, account: &Arc<EarlyAccount>) {
+        let began = account.began();
+        let is_counted = thread.time.accounted_to_ns() > began.ns && thread.last.is_some();
+        if is_counted || began.ns < self.young.counts_from_ns {
+            // The sampler goes on counting, as for a thread without an account.
+            let _ = close(account);
+            return;
+        }
+        if thread.is_new && thread.time.cpu_ns() == 0 {
+            // A thread runs from its start to its first task, and the kernel does not tell its start
+            // exactly.
+            let ran_ns = began.cpu_ns.min(began.ns - self.young.counts_from_ns);
+            thread.time.restart(Moment { ns: began.ns - ran_ns, cpu_ns: 0 });
+        }
+        thread.time.advance(began.ns, began.cpu_ns);
+        self.attribute_all(thread);
+        thread.time.restart(began);
+        // What was seen of it was outside of its tasks.
+        thread.observation = LastObservation::Ready;
+        thread.last = None;
+        thread.last_sample = None;
+        thread.early = Some(EarlyThread::new(account.clone()));
+        if !thread.gone {
+            self.young.ids.push_back(thread.id);
+        }
+    }
+
+    /// Settles the accounts of threads that are no longer young.
+    pub(in crate::sampler) fn settle_grown(&mut self, threads: &mut ThreadTable, now: u64) {
+        let mut settled = 0;
+        while settled < SETTLED_PER_TICK_MAX
+            && let Some(id) = self.young.ids.pop_front()
+        {
+            let Some(thread) = threads.get_mut(id) else {
+                continue;
+            };
+            let began_ns = thread.early.as_ref().map(|early| early.account.began().ns);
+            if began_ns.is_some_and(|began_ns| now.saturating_sub(began_ns) < YOUNG_NS) {
+                return self.young.ids.push_front(id);
+            }
+            settled += 1;
+            self.settle_early(thread);
+            if thread.early.is_some() {
+                self.young.ids.push_back(id);
+            }
+        }
+    }
+
+    /// Settles the account of a thread that could not add another task to it.
+    pub(super) fn settle_full(&mut self, thread: &mut Thread) {
+        let is_full =
+            |early: &EarlyThread| !early.account.is_open() && early.account.ended().is_none();
+        if thread.early.as_ref().is_some_and(is_full) {
+            self.settle_early(thread);
+        }
+    }
+
+    /// Counts the time that a thread has measured itself at the stacks that were seen. From now on the
+    /// sampler measures it.
+    pub(super) fn settle_early(&mut self, thread: &mut Thread) {
+        let Some(early) = thread.early.take() else {
+            return;
+        };
+        let Some(EarlyTimes { mut times, word, since }) = close(&early.account) else {
+            thread.early = Some(early);
+            return;
+        };
+        let until = early.account.ended().unwrap_or_else(|| now_of(thread, since));
+        times.push(EarlyTime {
+            word,
+            elapsed_ns: until.ns.saturating_sub(since.ns),
+            cpu_ns: until.cpu_ns.saturating_sub(since.cpu_ns),
+        });
+        for time in times.iter().filter(|time| time.elapsed_ns > 0) {
+            self.count_early(thread, &early, *time);
+        }
+        if !thread.gone {
+            self.update_run_delay(thread);
+        }
+        thread.time.restart(until);
+        thread.known_off_cpu_ns = 0;
+        thread.owed = None;
+    }
+
+    fn count_early(&mut self, thread: &mut Thread, early: &EarlyThread, time: EarlyTime) {
+        let levels = thread.levels(time.word);
+        let level = self.level_of(&levels);
+        let cpu_ns = time.cpu_ns.min(time.elapsed_ns);
+        let off_cpu_ns = time.elapsed_ns - cpu_ns;
+        let on_cpu = early.shares(level, |state| state == State::Cpu);
+        let off_cpu = early.shares(level, |state| state != State::Cpu);
+        let parts = [(cpu_ns, on_cpu, State::Cpu), (off_cpu_ns, off_cpu, State::Other)];
+        for (total_ns, mut shares, unseen) in parts {
+            if shares.is_empty() {
+                let reason = self.no_stack_reason(thread, self.samples_running());
+                let attribution = self.without_stack_below(thread, &levels, reason);
+                shares.push(Share { attribution, state: unseen, part: 1 });
+            }
+            let parts = divided(total_ns, shares.iter().map(|share| share.part));
+            for (share, part) in shares.iter().zip(parts) {
+                let time = Share { part, ..*share };
+                self.young.remainders.add(&mut self.addresses, self.quantum_ns, level, time);
+            }
+        }
+    }
+
+    fn level_of(&mut self, levels: &TaskLevels) -> NodeId {
+        let (first, level) = self.addresses.insert_levels(levels);
+        level.unwrap_or(first)
+    }
+
+    /// Counts a weight of a thread, or holds it back while the thread measures itself.
+    pub(super) fn add(&mut self, thread: &mut Thread, attribution: Attribution, weight: Weight) {
+        let Some(early) = &mut thread.early else {
+            return self.addresses.add(attribution, weight);
+        };
+        let level = self.addresses.trie.node(attribution.thread).map(|(level, _)| level);
+        early.add(level.unwrap_or(NodeId::ROOT), attribution, weight);
+    }
+
+    /// Weights of a thread are multiples of this.
+    pub(super) fn quantum_of(&self, thread: &Thread) -> u64 {
+        if thread.early.is_some() { 1 } else { self.quantum_ns }
+    }
+}
+
+fn close(account: &EarlyAccount) -> Option<EarlyTimes> {
+    (0..CLOSE_TRIES_MAX).find_map(|_| {
+        std::hint::spin_loop();
+        account.close()
+    })
+}
+
+/// The present of a thread whose account begins its last part at `since`; if the thread is gone, when
+/// it was last seen.
+fn now_of(thread: &Thread, since: Moment) -> Moment {
+    let seen = Moment { ns: thread.time.accounted_to_ns(), cpu_ns: thread.time.cpu_ns() };
+    let moment = match process::thread_cpu_ns(thread.id) {
+        Some(cpu_ns) if !thread.gone => Moment { ns: monotonic_ns(), cpu_ns },
+        _ => seen,
+    };
+    Moment { ns: moment.ns.max(since.ns), cpu_ns: moment.cpu_ns.max(since.cpu_ns) }
+}

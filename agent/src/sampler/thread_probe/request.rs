@@ -1,0 +1,94 @@
+//! Threads that run: each is asked for its stack by a timer on its CPU clock.
+
+use std::ops::Range;
+
+use super::*;
+
+/// A thread that ran for this long without answering may block the signal.
+const ANSWER_MAX_CPU_NS: u64 = 200_000_000;
+/// Shortest and longest time until a thread that blocks the signal is looked at again; in between, as
+/// long as it has blocked it. The C library blocks all signals while a thread starts.
+const SIGNAL_BLOCKED_RETRY_NS: Range<u64> = 10_000_000..10_000_000_000;
+/// Time for which no further timer is created after the system refused one.
+const REFUSED_RETRY_NS: u64 = 1_000_000_000;
+
+impl ThreadProbe {
+    /// Asks a thread for its stack, unless it is asked already; it answers when it runs next, and the
+    /// answer is harvested at a later tick.
+    pub(in crate::sampler) fn ask(&mut self, thread: &mut Thread, now: u64) {
+        if self.slots.is_none() || thread.signal_blocked_until_ns > now || thread.gone {
+            return;
+        }
+        if thread.request.is_none() {
+            match ThreadStat::read(thread.id) {
+                Some(stat) => self.request_unless_blocked(thread, &stat, now),
+                None => return,
+            }
+        }
+        let (Some(slots), Some(request)) = (&mut self.slots, &mut thread.request) else {
+            return;
+        };
+        let repeat = thread.contended && !self.meter.is_in_debt();
+        match request.send(slots, thread.cell.as_ref(), thread.span, repeat) {
+            RequestOutcome::Gone => self.mark_gone(thread),
+            RequestOutcome::Sent | RequestOutcome::Pending | RequestOutcome::Refused => {}
+        }
+    }
+
+    /// Creates the thread's slot and timer, or removes them if it blocks the signal: a signal that
+    /// stays pending could be seen by a program that waits for signals.
+    pub(in crate::sampler) fn request_unless_blocked(
+        &mut self,
+        thread: &mut Thread,
+        stat: &ThreadStat,
+        now: u64,
+    ) {
+        let Some(slots) = &mut self.slots else {
+            return;
+        };
+        if stat.blocks(slots.signal()) {
+            if thread.signal_blocked_since_ns == 0 {
+                thread.signal_blocked_since_ns = now;
+            }
+            let blocked_ns = now - thread.signal_blocked_since_ns;
+            let retry_ns =
+                blocked_ns.clamp(SIGNAL_BLOCKED_RETRY_NS.start, SIGNAL_BLOCKED_RETRY_NS.end);
+            thread.signal_blocked_until_ns = now + retry_ns;
+            return self.stop_asking(thread);
+        }
+        thread.signal_blocked_since_ns = 0;
+        if thread.request.is_some() || self.refused_until_ns > now {
+            return;
+        }
+        match Request::new(slots, thread.id, thread.time.cpu_ns()) {
+            Ok(request) => {
+                let index = request.slot.index();
+                if self.owners.len() <= index {
+                    self.owners.resize(index + 1, 0);
+                }
+                self.owners[index] = thread.id;
+                thread.request = Some(request);
+            }
+            Err(RequestOutcome::Gone) => self.mark_gone(thread),
+            // Its time waits for its next observation.
+            Err(_) => self.refused_until_ns = now + REFUSED_RETRY_NS,
+        }
+    }
+
+    /// Finds out why a thread that runs does not answer.
+    pub(in crate::sampler) fn check_silence(&mut self, thread: &mut Thread, cpu_ns: u64, now: u64) {
+        let Some(request) = thread.request.as_mut().filter(|request| request.is_set()) else {
+            return;
+        };
+        if cpu_ns.saturating_sub(request.answered_cpu_ns) <= ANSWER_MAX_CPU_NS {
+            return;
+        }
+        request.answered_cpu_ns = cpu_ns;
+        // If it does not block the signal, the signal may be lost: set the timer again.
+        request.set_lost();
+        if let Some(stat) = ThreadStat::read(thread.id) {
+            self.request_unless_blocked(thread, &stat, now);
+        }
+        self.ask(thread, now);
+    }
+}

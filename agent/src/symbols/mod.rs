@@ -1,0 +1,326 @@
+//! Resolves code addresses to functions, files and lines, on the symbolizer's thread only, once per
+//! address.
+//!
+//! Files are opened for one batch of addresses and read in parts ([`file`]); what stays between
+//! batches are small indexes of where things are. Names of compiled functions come from the table of
+//! symbols, names of inlined ones from debug information, both by the crate `emberline-symbols`. A file of symbols is untrusted input: every count and depth has a limit, and damage
+//! costs names, nothing else.
+
+mod compressed;
+mod elf;
+mod file;
+#[cfg(emberline_fuzzing)]
+#[allow(unreachable_pub, reason = "`crate::fuzzing` is the door")]
+pub mod fuzzing;
+mod section;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use gimli::{Dwarf, DwarfFileType, SectionId};
+use profiler_core::limits::bounded_name;
+use profiler_core::{Frame, FrameKind};
+use rustc_hash::FxHashMap;
+use symbols::{DebugInfo, LastUnit, Locations, SECTIONS, SymbolIndex, frames_of};
+
+use self::elf::{Elf, SymbolSections};
+use self::file::{ChunkCache, FileIdentity};
+use self::section::SectionReader;
+use crate::Symbols;
+use crate::sampler::CodeModule;
+use crate::sys::pages::Pages;
+
+/// Batches without an address of a module after which its indexes are freed.
+const IDLE_BATCHES_MAX: u32 = 10;
+/// Most modules with indexes; the one that was idle for longest makes room.
+const INDEXED_MODULES_MAX: usize = 64;
+
+/// An address to resolve.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Address<'a> {
+    pub(crate) address: u64,
+    /// `None` outside every module.
+    pub(crate) module: Option<&'a Arc<CodeModule>>,
+}
+
+/// Resolves addresses, and keeps indexes of the files that it used lately.
+#[derive(Debug, Default)]
+pub(crate) struct Resolver {
+    /// Which modules it names, and which it leaves to the collector.
+    symbols: Symbols,
+    /// By path and build id.
+    indexes: FxHashMap<(Arc<str>, Arc<str>), ModuleIndex>,
+    /// The program's own file, if it is known.
+    program: Option<PathBuf>,
+    /// What the last batch read files into, for the next one soon.
+    memory: Option<Pages>,
+    /// Addresses that have no name because there was no memory to find it.
+    unnamed: u64,
+}
+
+/// What stays of a module's files between batches.
+#[derive(Debug)]
+struct ModuleIndex {
+    /// The files that it was made from.
+    files: Vec<FileIdentity>,
+    symbols: SymbolIndex,
+    debug_info: DebugInfo,
+    decompressed: compressed::Sections,
+    supplementary: compressed::Sections,
+    idle_batches: u32,
+}
+
+impl Resolver {
+    pub(crate) fn of_this_process(symbols: Symbols) -> Resolver {
+        let program = std::fs::read_link("/proc/self/exe").ok();
+        Resolver { symbols, program, ..Resolver::default() }
+    }
+
+    /// Resolves `addresses` in an order of its own. Passes each one's index and its functions to
+    /// `each`, the outermost first, followed by those inlined into it; at least one. For an address
+    /// without a symbol this is one frame with its module and offset.
+    pub(crate) fn resolve(
+        &mut self,
+        addresses: &[Address<'_>],
+        mut each: impl FnMut(usize, &[Frame<String>]),
+    ) {
+        for index in self.indexes.values_mut() {
+            index.idle_batches += 1;
+        }
+        self.indexes.retain(|_, index| index.idle_batches < IDLE_BATCHES_MAX);
+        if addresses.is_empty() {
+            if self.indexes.is_empty() {
+                self.memory = None;
+            }
+            return;
+        }
+        let mut order: Vec<usize> = (0..addresses.len()).collect();
+        // By module, and by address so that each unit is parsed once.
+        order.sort_unstable_by_key(|index| {
+            let Address { address, module } = addresses[*index];
+            (module.map(|module| (&module.path, &module.build_id)), address)
+        });
+        let cache = ChunkCache::new(self.memory.take());
+        let same_module = |a: &usize, b: &usize| addresses[*a].module == addresses[*b].module;
+        for group in order.chunk_by(same_module) {
+            let module = addresses[group[0]].module;
+            let mut open = None;
+            match (module, &cache) {
+                (Some(module), _) if self.leaves(module) => {}
+                (Some(module), Some(cache)) => {
+                    open = OpenModule::open(module, cache, self.is_program(module));
+                    if self.symbols == Symbols::Auto && !module.build_id.is_empty() {
+                        open = open.filter(OpenModule::names_functions);
+                    }
+                }
+                (Some(_), None) => self.unnamed += group.len() as u64,
+                (None, _) => {}
+            }
+            let mut index = match (&mut open, module) {
+                (Some(open), Some(module)) => Some(self.index_of(module, open)),
+                _ => None,
+            };
+            let mut last = LastUnit::default();
+            for number in group {
+                let address = addresses[*number].address;
+                let frames = match (&open, &mut index, module) {
+                    (Some(open), Some(index), Some(module)) => {
+                        open.frames(index, &mut last, address.wrapping_sub(module.base))
+                    }
+                    _ => Vec::new(),
+                };
+                each(*number, &completed(frames, address, module));
+            }
+        }
+        self.memory = cache.and_then(ChunkCache::into_memory);
+    }
+
+    /// Whether the collector names the module's functions. Without a build id it cannot know them.
+    fn leaves(&self, module: &CodeModule) -> bool {
+        self.symbols == Symbols::Collector && !module.build_id.is_empty()
+    }
+
+    fn is_program(&self, module: &CodeModule) -> bool {
+        self.program.as_deref() == Some(Path::new(&*module.path))
+    }
+
+    /// Returns and clears the number of addresses that have no name for want of memory.
+    pub(crate) fn take_unnamed(&mut self) -> u64 {
+        std::mem::take(&mut self.unnamed)
+    }
+
+    fn index_of(&mut self, module: &CodeModule, open: &mut OpenModule) -> &mut ModuleIndex {
+        let key = (module.path.clone(), module.build_id.clone());
+        let known = self.indexes.get(&key).is_some_and(|index| index.files == open.files);
+        if !known {
+            if self.indexes.len() >= INDEXED_MODULES_MAX {
+                let oldest = self.indexes.iter().max_by_key(|(_, index)| index.idle_batches);
+                if let Some(oldest) = oldest.map(|(key, _)| key.clone()) {
+                    self.indexes.remove(&oldest);
+                }
+            }
+            self.indexes.insert(key.clone(), ModuleIndex::empty(open));
+        }
+        let index = self.indexes.entry(key).or_insert_with(|| ModuleIndex::empty(open));
+        index.idle_batches = 0;
+        open.load_sections(index);
+        if !known {
+            index.fill(open);
+        }
+        index
+    }
+}
+
+impl ModuleIndex {
+    fn empty(open: &OpenModule) -> ModuleIndex {
+        ModuleIndex {
+            files: open.files.clone(),
+            symbols: SymbolIndex::default(),
+            debug_info: DebugInfo::empty(),
+            decompressed: compressed::Sections::default(),
+            supplementary: compressed::Sections::default(),
+            idle_batches: 0,
+        }
+    }
+
+    fn fill(&mut self, open: &OpenModule) {
+        if let Some((elf, sections)) = open.symbols() {
+            self.symbols = SymbolIndex::read(&elf.symbol_table(sections)).unwrap_or_default();
+        }
+        if let Some(sections) = &open.sections {
+            self.debug_info = DebugInfo::read(sections);
+        }
+    }
+}
+
+/// The files of a module while a batch is resolved.
+struct OpenModule {
+    binary: Elf,
+    /// The file with debug information, if it is another one.
+    debug: Option<Elf>,
+    supplementary: Option<Elf>,
+    files: Vec<FileIdentity>,
+    symbols: Option<SymbolSections>,
+    sections: Option<Dwarf<SectionReader>>,
+    /// Whether it is the program and not one of its libraries.
+    is_program: bool,
+}
+
+impl OpenModule {
+    fn open(module: &CodeModule, cache: &ChunkCache, is_program: bool) -> Option<OpenModule> {
+        let is_loaded = |elf: &Elf| {
+            module.build_id.is_empty() || elf.build_id().as_deref() == Some(&*module.build_id)
+        };
+        let at_path = Elf::open(Path::new(&*module.path), cache).filter(is_loaded);
+        let binary = at_path.or_else(|| {
+            // The program's file was deleted or replaced.
+            let own = Elf::open(Path::new("/proc/self/exe"), cache)?;
+            (!module.build_id.is_empty() && is_loaded(&own)).then_some(own)
+        })?;
+        let has_own = [".debug_info", ".zdebug_info"];
+        let has_own = has_own.iter().any(|name| binary.section(name).is_some());
+        let debug = if has_own { None } else { binary.separate_debug_file(cache) };
+        let with_info = debug.as_ref().unwrap_or(&binary);
+        let supplementary = with_info.supplementary_file(cache);
+        let files = [Some(&binary), debug.as_ref(), supplementary.as_ref()];
+        let files = files.into_iter().flatten().map(|elf| elf.identity).collect();
+        let mut open = OpenModule {
+            binary,
+            debug,
+            supplementary,
+            files,
+            symbols: None,
+            sections: None,
+            is_program,
+        };
+        open.symbols = open.symbol_file().symbols();
+        Some(open)
+    }
+
+    /// Whether its files name more functions than the dynamic linker needs.
+    fn names_functions(&self) -> bool {
+        let has_info = |elf: &Elf| elf.section(".debug_info").is_some();
+        self.symbol_file().has_full_symbols()
+            || has_info(self.debug.as_ref().unwrap_or(&self.binary))
+    }
+
+    /// The file with the better table of symbols.
+    fn symbol_file(&self) -> &Elf {
+        let full = self.debug.as_ref().filter(|debug| debug.has_full_symbols());
+        full.unwrap_or(&self.binary)
+    }
+
+    fn symbols(&self) -> Option<(&Elf, &SymbolSections)> {
+        Some((self.symbol_file(), self.symbols.as_ref()?))
+    }
+
+    fn load_sections(&mut self, index: &mut ModuleIndex) {
+        let load = |elf: &Elf, decompressed: &mut compressed::Sections| {
+            let section = |id: SectionId| {
+                let needed = SECTIONS.contains(&id);
+                let reader = needed.then(|| elf.debug_section(id.name(), decompressed));
+                Ok::<_, gimli::Error>(reader.unwrap_or_else(SectionReader::missing))
+            };
+            Dwarf::load(section).ok()
+        };
+        let with_info = self.debug.as_ref().unwrap_or(&self.binary);
+        // Decompressed sections take megabytes and tens of milliseconds, again and again. Of
+        // libraries, such as the C library with its debug package, symbols are enough.
+        if !self.is_program && with_info.has_compressed_info() {
+            return;
+        }
+        let mut sections = load(with_info, &mut index.decompressed);
+        let shared = self.supplementary.as_ref();
+        let shared = shared.and_then(|elf| load(elf, &mut index.supplementary));
+        if let (Some(sections), Some(mut shared)) = (&mut sections, shared) {
+            shared.file_type = DwarfFileType::Main;
+            sections.set_sup(shared);
+        }
+        self.sections = sections;
+    }
+
+    /// The functions at an address of the file, without their module; empty if none is known.
+    fn frames(
+        &self,
+        index: &mut ModuleIndex,
+        last: &mut LastUnit<SectionReader>,
+        address: u64,
+    ) -> Vec<Frame<String>> {
+        let symbol = self.symbols().and_then(|(elf, sections)| {
+            index.symbols.name_of(address, &elf.symbol_table(sections))
+        });
+        let found = match &self.sections {
+            // Damaged debug information leaves the symbol.
+            Some(sections) if !index.debug_info.is_empty() => {
+                index.debug_info.locate(sections, last, address).unwrap_or_default()
+            }
+            _ => Locations::default(),
+        };
+        frames_of(&found, symbol.as_deref())
+    }
+}
+
+/// Adds the module, and the offset if there is no function.
+fn completed(
+    mut frames: Vec<Frame<String>>,
+    address: u64,
+    module: Option<&Arc<CodeModule>>,
+) -> Vec<Frame<String>> {
+    if frames.is_empty() {
+        frames.push(Frame {
+            kind: FrameKind::Unresolved,
+            offset: address.wrapping_sub(module.map_or(0, |module| module.base)),
+            ..Frame::function("", "", 0).map(str::to_owned)
+        });
+    }
+    if let Some(module) = module {
+        for frame in &mut frames {
+            frame.module = bounded_name(&module.path).into_owned();
+            frame.build_id = module.build_id.to_string();
+        }
+    }
+    frames
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,435 @@
+//! Names of a small library that is compiled here, in each form that a compiler can give it; and of
+//! the same library with damage.
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use expect_test::{Expect, expect};
+use proptest::prelude::*;
+
+use super::*;
+
+/// Compiles `golden.rs` with these options, once per test.
+fn compiled(name: &str, options: &[&str]) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/symbols/tests/golden.rs");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/golden-symbols");
+    fs::create_dir_all(&folder).unwrap();
+    let library = folder.canonicalize().unwrap().join(name);
+    let fixed = ["--edition=2021", "--crate-type=cdylib", "-Copt-level=2", "-Cpanic=abort"];
+    let linked = ["-Clink-arg=-nostdlib", "-Clink-arg=-Wl,--build-id", "-o"];
+    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let status = Command::new(rustc)
+        .args(fixed)
+        .args(options)
+        .args(linked)
+        .args([library.as_os_str(), source.as_os_str()])
+        .status();
+    assert!(status.unwrap().success());
+    library
+}
+
+fn run(program: &str, arguments: &[&dyn AsRef<OsStr>]) {
+    let status = Command::new(program).args(arguments.iter().map(AsRef::as_ref)).status();
+    assert!(status.unwrap().success(), "{program}");
+}
+
+fn module(path: &Path) -> Arc<CodeModule> {
+    let cache = ChunkCache::new(None).unwrap();
+    let build_id = Elf::open(path, &cache).and_then(|elf| elf.build_id()).unwrap_or_default();
+    let path = path.to_str().unwrap().into();
+    Arc::new(CodeModule { path, build_id: build_id.into(), base: 0 })
+}
+
+/// The addresses of all functions that the library has symbols for.
+fn code_of(path: &Path) -> std::ops::Range<u64> {
+    let cache = ChunkCache::new(None).unwrap();
+    let elf = Elf::open(path, &cache).unwrap();
+    let text = elf.section(".text").unwrap();
+    // The library's segments are mapped where its file says.
+    text.address..text.address + text.bytes
+}
+
+fn resolved_by(
+    mut resolver: Resolver,
+    module: &Arc<CodeModule>,
+    addresses: impl Iterator<Item = u64>,
+) -> Vec<Vec<Frame<String>>> {
+    let addresses: Vec<_> =
+        addresses.map(|address| Address { address, module: Some(module) }).collect();
+    let mut found = vec![Vec::new(); addresses.len()];
+    resolver.resolve(&addresses, |index, frames| found[index] = frames.to_vec());
+    found
+}
+
+/// Every stack of functions in the library, with the file of each.
+fn stacks(path: &Path) -> String {
+    stacks_by(Resolver::default(), path)
+}
+
+fn stacks_by(resolver: Resolver, path: &Path) -> String {
+    let stacks = resolved_by(resolver, &module(path), code_of(path)).into_iter().map(|frames| {
+        let frames = frames.iter().map(|frame| {
+            let file = frame.file.rsplit('/').next().unwrap_or_default();
+            let inlined = if frame.inlined { "+ " } else { "" };
+            format!("{inlined}{} ({file})", frame.function)
+        });
+        frames.collect::<Vec<_>>().join(" ")
+    });
+    let all: BTreeSet<String> = stacks.filter(|stack| !stack.starts_with(" (")).collect();
+    all.into_iter().map(|stack| stack + "\n").collect()
+}
+
+fn check(name: &str, options: &[&str], expected: &Expect) {
+    expected.assert_eq(&stacks(&compiled(name, options)));
+}
+
+#[test]
+fn names_with_line_tables_only() {
+    check(
+        "lines.so",
+        &["-Cdebuginfo=line-tables-only"],
+        &expect![[r#"
+            <golden::shapes::Pair<T> as golden::shapes::Sum>::sum (golden.rs)
+            <golden::shapes::Pair<T> as golden::shapes::Sum>::sum (golden.rs) + golden::symbols::tests::golden::mixed (golden.rs)
+            <golden::shapes::Pair<T> as golden::shapes::Sum>::sum (golden.rs) + golden::symbols::tests::golden::mixed (golden.rs) + golden::symbols::tests::golden::rotate (golden.rs) + core::hint::black_box (hint.rs)
+            <golden::shapes::Pair<T> as golden::shapes::Sum>::sum (golden.rs) + golden::symbols::tests::golden::mixed (golden.rs) + golden::symbols::tests::golden::rotate (golden.rs) + core::num::rotate_left (uint_macros.rs) + core::intrinsics::rotate_left (mod.rs)
+            entry (golden.rs)
+            entry (golden.rs) + agent::symbols::tests::golden::mixed (golden.rs) + agent::symbols::tests::golden::rotate (golden.rs) + core::hint::black_box (hint.rs)
+            entry (golden.rs) + agent::symbols::tests::golden::mixed (golden.rs) + agent::symbols::tests::golden::rotate (golden.rs) + core::num::rotate_left (uint_macros.rs) + core::intrinsics::rotate_left (mod.rs)
+            entry (golden.rs) + agent::symbols::tests::golden::mixed (golden.rs) + core::convert::into (mod.rs) + core::convert::num::from (num.rs)
+            entry (golden.rs) + core::hint::black_box (hint.rs)
+            golden::shapes::digest (golden.rs)
+            golden::shapes::digest (golden.rs) + core::slice::iter::for_each (macros.rs) + golden::shapes::digest::{closure#0} (golden.rs)
+            golden::shapes::digest (golden.rs) + core::slice::iter::for_each (macros.rs) + golden::shapes::digest::{closure#0} (golden.rs) + core::hint::black_box (hint.rs)
+            golden::shapes::largest (golden.rs)
+            golden::shapes::largest (golden.rs) + core::slice::iter::fold (macros.rs) + golden::shapes::largest::{closure#0} (golden.rs)
+            golden::shapes::largest (golden.rs) + core::slice::iter::fold (macros.rs) + golden::shapes::largest::{closure#0} (golden.rs) + core::cmp::gt (cmp.rs)
+        "#]],
+    );
+}
+
+#[test]
+fn names_with_line_tables_only_and_v0_mangling() {
+    let options = ["-Cdebuginfo=line-tables-only", "-Csymbol-mangling-version=v0"];
+    check(
+        "lines-v0.so",
+        &options,
+        &expect![[r#"
+            <golden::shapes::Pair<u32> as golden::shapes::Sum>::sum (golden.rs)
+            <golden::shapes::Pair<u32> as golden::shapes::Sum>::sum (golden.rs) + golden::symbols::tests::golden::mixed (golden.rs)
+            <golden::shapes::Pair<u32> as golden::shapes::Sum>::sum (golden.rs) + golden::symbols::tests::golden::mixed (golden.rs) + golden::symbols::tests::golden::rotate (golden.rs) + core::hint::black_box (hint.rs)
+            <golden::shapes::Pair<u32> as golden::shapes::Sum>::sum (golden.rs) + golden::symbols::tests::golden::mixed (golden.rs) + golden::symbols::tests::golden::rotate (golden.rs) + core::num::rotate_left (uint_macros.rs) + core::intrinsics::rotate_left (mod.rs)
+            entry (golden.rs)
+            entry (golden.rs) + agent::symbols::tests::golden::mixed (golden.rs) + agent::symbols::tests::golden::rotate (golden.rs) + core::hint::black_box (hint.rs)
+            entry (golden.rs) + agent::symbols::tests::golden::mixed (golden.rs) + agent::symbols::tests::golden::rotate (golden.rs) + core::num::rotate_left (uint_macros.rs) + core::intrinsics::rotate_left (mod.rs)
+            entry (golden.rs) + agent::symbols::tests::golden::mixed (golden.rs) + core::convert::into (mod.rs) + core::convert::num::from (num.rs)
+            entry (golden.rs) + core::hint::black_box (hint.rs)
+            golden::shapes::digest (golden.rs)
+            golden::shapes::digest (golden.rs) + core::slice::iter::for_each (macros.rs) + golden::shapes::digest::{closure#0} (golden.rs)
+            golden::shapes::digest (golden.rs) + core::slice::iter::for_each (macros.rs) + golden::shapes::digest::{closure#0} (golden.rs) + core::hint::black_box (hint.rs)
+            golden::shapes::largest (golden.rs)
+            golden::shapes::largest (golden.rs) + core::slice::iter::fold (macros.rs) + golden::shapes::largest::{closure#0} (golden.rs)
+            golden::shapes::largest (golden.rs) + core::slice::iter::fold (macros.rs) + golden::shapes::largest::{closure#0} (golden.rs) + core::cmp::gt (cmp.rs)
+        "#]],
+    );
+}
+
+#[test]
+fn names_with_limited_debug_information() {
+    check(
+        "limited.so",
+        &["-Cdebuginfo=1"],
+        &expect![[r#"
+            <golden::shapes::Pair<T> as golden::shapes::Sum>::sum (golden.rs)
+            <golden::shapes::Pair<T> as golden::shapes::Sum>::sum (golden.rs) + golden::shapes::Pair<T>::mixed (golden.rs)
+            <golden::shapes::Pair<T> as golden::shapes::Sum>::sum (golden.rs) + golden::shapes::Pair<T>::mixed (golden.rs) + golden::shapes::rotate (golden.rs) + <u64>::rotate_left (uint_macros.rs) + core::intrinsics::rotate_left (mod.rs)
+            <golden::shapes::Pair<T> as golden::shapes::Sum>::sum (golden.rs) + golden::shapes::Pair<T>::mixed (golden.rs) + golden::shapes::rotate (golden.rs) + core::hint::black_box (hint.rs)
+            entry (golden.rs)
+            entry (golden.rs) + core::hint::black_box (hint.rs)
+            entry (golden.rs) + golden::shapes::Pair<T>::mixed (golden.rs) + <T as core::convert::Into<U>>::into (mod.rs) + <u64 as core::convert::From<u32>>::from (num.rs)
+            entry (golden.rs) + golden::shapes::Pair<T>::mixed (golden.rs) + golden::shapes::rotate (golden.rs) + <u64>::rotate_left (uint_macros.rs) + core::intrinsics::rotate_left (mod.rs)
+            entry (golden.rs) + golden::shapes::Pair<T>::mixed (golden.rs) + golden::shapes::rotate (golden.rs) + core::hint::black_box (hint.rs)
+            golden::shapes::digest (golden.rs)
+            golden::shapes::digest (golden.rs) + <core::slice::iter::Iter<T> as core::iter::traits::iterator::Iterator>::for_each (macros.rs) + golden::shapes::digest::{closure#0} (golden.rs)
+            golden::shapes::digest (golden.rs) + <core::slice::iter::Iter<T> as core::iter::traits::iterator::Iterator>::for_each (macros.rs) + golden::shapes::digest::{closure#0} (golden.rs) + core::hint::black_box (hint.rs)
+            golden::shapes::largest (golden.rs)
+            golden::shapes::largest (golden.rs) + <core::slice::iter::Iter<T> as core::iter::traits::iterator::Iterator>::fold (macros.rs) + golden::shapes::largest::{closure#0} (golden.rs)
+            golden::shapes::largest (golden.rs) + <core::slice::iter::Iter<T> as core::iter::traits::iterator::Iterator>::fold (macros.rs) + golden::shapes::largest::{closure#0} (golden.rs) + <u64 as core::cmp::PartialOrd>::gt (cmp.rs)
+        "#]],
+    );
+}
+
+#[test]
+fn names_with_limited_debug_information_and_v0_mangling() {
+    let options = ["-Cdebuginfo=1", "-Csymbol-mangling-version=v0"];
+    check(
+        "limited-v0.so",
+        &options,
+        &expect![[r#"
+            <golden::shapes::Pair<u32> as golden::shapes::Sum>::sum (golden.rs)
+            <golden::shapes::Pair<u32> as golden::shapes::Sum>::sum (golden.rs) + <golden::shapes::Pair<u32>>::mixed (golden.rs)
+            <golden::shapes::Pair<u32> as golden::shapes::Sum>::sum (golden.rs) + <golden::shapes::Pair<u32>>::mixed (golden.rs) + golden::shapes::rotate (golden.rs) + <u64>::rotate_left (uint_macros.rs) + core::intrinsics::rotate_left (mod.rs)
+            <golden::shapes::Pair<u32> as golden::shapes::Sum>::sum (golden.rs) + <golden::shapes::Pair<u32>>::mixed (golden.rs) + golden::shapes::rotate (golden.rs) + core::hint::black_box (hint.rs)
+            entry (golden.rs)
+            entry (golden.rs) + <golden::shapes::Pair<u32>>::mixed (golden.rs) + <u32 as core::convert::Into<u64>>::into (mod.rs) + <u64 as core::convert::From<u32>>::from (num.rs)
+            entry (golden.rs) + <golden::shapes::Pair<u32>>::mixed (golden.rs) + golden::shapes::rotate (golden.rs) + <u64>::rotate_left (uint_macros.rs) + core::intrinsics::rotate_left (mod.rs)
+            entry (golden.rs) + <golden::shapes::Pair<u32>>::mixed (golden.rs) + golden::shapes::rotate (golden.rs) + core::hint::black_box (hint.rs)
+            entry (golden.rs) + core::hint::black_box (hint.rs)
+            golden::shapes::digest (golden.rs)
+            golden::shapes::digest (golden.rs) + <core::slice::iter::Iter<u64> as core::iter::traits::iterator::Iterator>::for_each (macros.rs) + golden::shapes::digest::{closure#0} (golden.rs)
+            golden::shapes::digest (golden.rs) + <core::slice::iter::Iter<u64> as core::iter::traits::iterator::Iterator>::for_each (macros.rs) + golden::shapes::digest::{closure#0} (golden.rs) + core::hint::black_box (hint.rs)
+            golden::shapes::largest (golden.rs)
+            golden::shapes::largest (golden.rs) + <core::slice::iter::Iter<u64> as core::iter::traits::iterator::Iterator>::fold (macros.rs) + golden::shapes::largest::{closure#0} (golden.rs)
+            golden::shapes::largest (golden.rs) + <core::slice::iter::Iter<u64> as core::iter::traits::iterator::Iterator>::fold (macros.rs) + golden::shapes::largest::{closure#0} (golden.rs) + <u64 as core::cmp::PartialOrd>::gt (cmp.rs)
+        "#]],
+    );
+}
+
+#[test]
+fn names_without_debug_information() {
+    check(
+        "bare.so",
+        &["-Cdebuginfo=0"],
+        &expect![[r#"
+        <golden::shapes::Pair<T> as golden::shapes::Sum>::sum ()
+        entry ()
+        golden::shapes::digest ()
+        golden::shapes::largest ()
+    "#]],
+    );
+}
+
+#[test]
+fn a_function_is_found_with_its_file_and_line() {
+    let source = include_str!("golden.rs");
+    let declared = source.lines().position(|line| line.contains("fn digest")).unwrap() as u32 + 1;
+    for level in ["line-tables-only", "1", "2"] {
+        let library = compiled(&format!("line-{level}.so"), &[&format!("-Cdebuginfo={level}")]);
+        let found = resolved_by(Resolver::default(), &module(&library), code_of(&library));
+        let mut frames = found.iter().flatten().filter(|frame| frame.line > 0);
+        let is_digest = |frame: &&Frame<String>| frame.function == "golden::shapes::digest";
+        let frame = frames.find(is_digest).unwrap();
+        assert!(frame.file.ends_with("src/symbols/tests/golden.rs"), "{frame:?}");
+        assert!((declared..declared + 8).contains(&frame.line), "{frame:?}");
+    }
+}
+
+#[test]
+fn an_address_without_a_symbol_keeps_module_and_offset() {
+    let module = CodeModule { path: "/opt/x.so".into(), build_id: "ab".into(), base: 0x10 };
+    let found = resolved_by(Resolver::default(), &Arc::new(module), 0x30..0x31);
+    let [frames] = &found[..] else { panic!("{found:?}") };
+    assert_eq!(frames.len(), 1);
+    assert_eq!((frames[0].kind, frames[0].offset), (FrameKind::Unresolved, 0x20));
+    assert_eq!((&*frames[0].module, &*frames[0].build_id), ("/opt/x.so", "ab"));
+}
+
+/// Debug information in another file, found by its link, plain and compressed.
+#[test]
+fn a_separate_debug_file_has_the_same_names() {
+    let whole = compiled("whole.so", &["-Cdebuginfo=1"]);
+    let expected = stacks(&whole);
+    let folder = tempfile::tempdir().unwrap();
+    for compression in ["none", "zlib", "zlib-gnu"] {
+        let debug = folder.path().join(format!("{compression}.debug"));
+        let stripped = folder.path().join(format!("{compression}.so"));
+        let compress = format!("--compress-debug-sections={compression}");
+        run("objcopy", &[&"--only-keep-debug", &compress, &whole, &debug]);
+        let link = format!("--add-gnu-debuglink={}", debug.display());
+        run("objcopy", &[&"--strip-all", &link, &whole, &stripped]);
+        let program = Resolver { program: Some(stripped.clone()), ..Resolver::default() };
+        assert_eq!(stacks_by(program, &stripped), expected, "{compression}");
+        // Of libraries nothing is decompressed.
+        let as_library = stacks(&stripped);
+        assert_eq!(as_library == expected, compression == "none", "{as_library}");
+        assert!(as_library.contains("golden::shapes::digest"), "{as_library}");
+        fs::remove_file(&debug).unwrap();
+        let without = stacks(&stripped);
+        assert!(without.contains("entry ()") && !without.contains("digest"), "{without}");
+    }
+}
+
+/// Names by a symbol file, completed as the collector completes them.
+fn named_by_file(library: &Path, code: std::ops::Range<u64>) -> Vec<Vec<Frame<String>>> {
+    let mut file = Vec::new();
+    let reduced = symbols::file::reduce(&fs::File::open(library).unwrap(), &mut file).unwrap();
+    assert_eq!(reduced.damaged_units, 0);
+    let file = symbols::file::SymbolFile::open(file).unwrap();
+    file.verify().unwrap();
+    let names = file.lookup(code).unwrap();
+    let module = module(library);
+    let named = names.into_iter().map(|(address, frames)| {
+        let frames = frames.iter().map(|frame| frame.map(str::to_owned)).collect();
+        completed(frames, address, Some(&module))
+    });
+    named.collect()
+}
+
+/// Every address of the library, in each form of debug information.
+#[test]
+fn a_symbol_file_names_every_address_as_the_agent_does() {
+    let forms: [(&str, &[&str]); 6] = [
+        ("line-tables-only", &[]),
+        ("line-tables-only", &["-Csymbol-mangling-version=v0"]),
+        ("1", &[]),
+        ("2", &["-Csymbol-mangling-version=v0"]),
+        ("2", &["-Clink-arg=-Wl,--compress-debug-sections=zlib"]),
+        ("0", &[]),
+    ];
+    for (number, (level, options)) in forms.iter().enumerate() {
+        let level = format!("-Cdebuginfo={level}");
+        let options = [&[level.as_str()], *options].concat();
+        let library = compiled(&format!("file-{number}.so"), &options);
+        let code = code_of(&library);
+        let agent = Resolver { program: Some(library.clone()), ..Resolver::default() };
+        let expected = resolved_by(agent, &module(&library), code.clone());
+        let found = named_by_file(&library, code.clone());
+        assert_eq!(found.len(), expected.len());
+        for ((address, found), expected) in code.zip(found).zip(expected) {
+            assert_eq!(found, expected, "{address:#x} of {options:?}");
+        }
+    }
+}
+
+/// A program of a megabyte of code: the test itself.
+#[test]
+fn a_symbol_file_names_this_program_as_the_agent_does() {
+    let program = fs::read_link("/proc/self/exe").unwrap();
+    let code = code_of(&program);
+    let addresses: Vec<u64> = code.step_by(61).take(20_000).collect();
+    let agent = Resolver::of_this_process(Symbols::Agent);
+    let expected = resolved_by(agent, &module(&program), addresses.iter().copied());
+    let mut file = Vec::new();
+    symbols::file::reduce(&fs::File::open(&program).unwrap(), &mut file).unwrap();
+    let names = symbols::file::SymbolFile::open(file).unwrap().lookup(addresses.clone()).unwrap();
+    for (address, expected) in addresses.iter().zip(expected) {
+        let found = names[address].iter().map(|frame| frame.map(str::to_owned)).collect();
+        assert_eq!(completed(found, *address, Some(&module(&program))), expected, "{address:#x}");
+    }
+}
+
+#[test]
+fn functions_are_left_to_the_collector_as_the_setting_says() {
+    let full = compiled("setting.so", &["-Cdebuginfo=1"]);
+    let folder = tempfile::tempdir().unwrap();
+    let stripped = folder.path().join("stripped.so");
+    run("objcopy", &[&"--strip-all", &full, &stripped]);
+    let anonymous = folder.path().join("anonymous.so");
+    run("objcopy", &[&"--remove-section=.note.gnu.build-id", &full, &anonymous]);
+    let named = |symbols, library: &Path| {
+        let resolver = Resolver { symbols, ..Resolver::default() };
+        let frames = resolved_by(resolver, &module(library), code_of(library));
+        frames.iter().flatten().filter(|frame| frame.kind == FrameKind::Function).count()
+    };
+    assert_eq!(named(Symbols::Collector, &full), 0);
+    assert_eq!(named(Symbols::Auto, &stripped), 0);
+    assert_eq!(named(Symbols::Auto, &full), named(Symbols::Agent, &full));
+    assert!(named(Symbols::Agent, &stripped) > 0, "what the dynamic linker knows");
+    assert!(named(Symbols::Collector, &anonymous) > 0, "nothing else identifies it");
+}
+
+#[test]
+fn a_file_of_another_build_gives_no_names() {
+    let library = compiled("replaced.so", &["-Cdebuginfo=1"]);
+    let loaded = CodeModule { build_id: "0123".into(), ..copy_of(&module(&library)) };
+    let code = code_of(&library);
+    let frames = resolved_by(Resolver::default(), &Arc::new(loaded), code.start..code.start + 1);
+    assert_eq!(frames[0][0].kind, FrameKind::Unresolved);
+    assert_eq!(frames[0][0].offset, code.start);
+}
+
+fn copy_of(module: &CodeModule) -> CodeModule {
+    let CodeModule { path, build_id, base } = module;
+    CodeModule { path: path.clone(), build_id: build_id.clone(), base: *base }
+}
+
+#[test]
+fn indexes_are_freed_when_no_address_needs_them() {
+    let library = compiled("idle.so", &["-Cdebuginfo=1"]);
+    let module = module(&library);
+    let mut resolver = Resolver::default();
+    let start = code_of(&library).start;
+    resolver.resolve(&[Address { address: start, module: Some(&module) }], |_, _| {});
+    assert_eq!(resolver.indexes.len(), 1);
+    for _ in 0..IDLE_BATCHES_MAX {
+        resolver.resolve(&[], |_, _| {});
+    }
+    assert!(resolver.indexes.is_empty());
+}
+
+/// A library with debug information that the cases below damage.
+fn sound() -> &'static (Vec<u8>, std::ops::Range<u64>) {
+    static SOUND: OnceLock<(Vec<u8>, std::ops::Range<u64>)> = OnceLock::new();
+    SOUND.get_or_init(|| {
+        let library = compiled("sound.so", &["-Cdebuginfo=2"]);
+        (fs::read(&library).unwrap(), code_of(&library))
+    })
+}
+
+/// The offset of a name is the section's plus its own: both are the file's.
+#[test]
+fn names_of_sections_past_every_offset_are_empty() {
+    let (bytes, code) = sound();
+    let mut bytes = bytes.clone();
+    let table = usize::try_from(elf::word(&bytes, 40).unwrap()).unwrap();
+    let names_index = usize::from(elf::short(&bytes, 62).unwrap());
+    let offset_of_names = table + names_index * 64 + 24;
+    bytes[offset_of_names..offset_of_names + 8].fill(0xff);
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(file.path(), &bytes).unwrap();
+    let path = file.path().to_str().unwrap().into();
+    let module = Arc::new(CodeModule { path, build_id: "".into(), base: 0 });
+    let frames = resolved_by(Resolver::default(), &module, code.start..code.start + 1);
+    // The table of symbols is found by its kind, not by its name.
+    assert_eq!(frames[0][0].kind, FrameKind::Function);
+    assert!(
+        Elf::open(file.path(), &ChunkCache::new(None).unwrap()).unwrap().section(".text").is_none()
+    );
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    /// Damage of any bytes, and any length of the file, costs names at most.
+    #[test]
+    fn a_damaged_file_costs_names_only(
+        damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..40),
+        header in prop::collection::vec((0..64_usize, any::<u8>()), 0..2),
+        kept in prop::option::weighted(0.2, any::<prop::sample::Index>()),
+    ) {
+        let (bytes, code) = sound();
+        let mut bytes = bytes.clone();
+        for (at, value) in &damage {
+            let at = at.index(bytes.len());
+            bytes[at] = *value;
+        }
+        for (at, value) in header {
+            bytes[at] = value;
+        }
+        if let Some(kept) = kept {
+            bytes.truncate(kept.index(bytes.len()));
+        }
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), &bytes).unwrap();
+        let path = file.path().to_str().unwrap().into();
+        let module = Arc::new(CodeModule { path, build_id: "".into(), base: 0 });
+        let frames = resolved_by(Resolver::default(), &module, code.clone().step_by(7));
+        for frames in frames {
+            prop_assert!(!frames.is_empty());
+            let short = |frame: &Frame<String>| frame.function.len() <= 4096 && frame.file.len() <= 4096;
+            prop_assert!(frames.iter().all(short));
+        }
+    }
+}
+
+#[test]
+fn a_pipe_in_place_of_a_debug_file_is_skipped() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    assert!(Elf::open(&pipe, &ChunkCache::new(None).unwrap()).is_none());
+}

@@ -1,0 +1,143 @@
+//! The threads of this process: who they are, in the order in which they started.
+//!
+//! The kernel lists a process's threads from the oldest to the newest, and finds the n-th by walking
+//! a linked list, which is quick, while each entry that it reports costs it a lookup. So reading only
+//! the end of the list finds new threads at a cost that does not grow with the old ones.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use nix::sys::signal::Signal;
+use nix::time::{ClockId, clock_gettime};
+
+use super::directory;
+use super::file::CheckedFile;
+
+const TASKS: &str = "/proc/self/task";
+/// Entries before the first thread: `.` and `..`.
+const DOTS: u64 = 2;
+
+/// The ids of all threads of this process.
+///
+/// # Errors
+/// If the system refuses.
+pub(crate) fn thread_ids() -> io::Result<Vec<u32>> {
+    directory::numbers(TASKS)
+}
+
+/// The ids of the threads of this process, without the `skipped` oldest ones if that is possible.
+///
+/// # Errors
+/// If the system refuses.
+pub(crate) fn thread_ids_from(skipped: u64) -> io::Result<Vec<u32>> {
+    directory::numbers_from(TASKS, DOTS + skipped)
+}
+
+/// Facts about one thread.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct ThreadStat {
+    /// At most 15 bytes.
+    pub(crate) name: String,
+    /// When it started, on the monotonic clock, rounded down to ten milliseconds.
+    pub(crate) started_ns: u64,
+    /// The first 31 signals that it blocks, as a mask.
+    blocked: u64,
+}
+
+impl ThreadStat {
+    /// Reads the facts about a thread; `None` if it is gone or the system refuses.
+    pub(crate) fn read(thread_id: u32) -> Option<ThreadStat> {
+        let mut buffer = [0; 512];
+        let opened = File::open(format!("{TASKS}/{thread_id}/stat")).ok();
+        let file = opened.and_then(CheckedFile::new)?;
+        let length = file.unchecked().read_at(&mut buffer, 0).ok()?;
+        Self::parse(&String::from_utf8_lossy(&buffer[..length]), suspended_ns())
+    }
+
+    /// Whether it blocks `signal`, one of the first 31.
+    pub(crate) fn blocks(&self, signal: Signal) -> bool {
+        self.blocked & 1 << (signal as i32 - 1) != 0
+    }
+
+    /// Parses `id (name) state …`; the name may contain anything.
+    fn parse(text: &str, suspended_ns: u64) -> Option<ThreadStat> {
+        const NS_PER_CLOCK_TICK: u64 = 10_000_000;
+        let (before, after) = text.rsplit_once(") ")?;
+        let (_, name) = before.split_once(" (")?;
+        let mut fields = after.split(' ');
+        let started: u64 = fields.nth(19)?.parse().ok()?;
+        let blocked = fields.nth(9)?.parse().ok()?;
+        let started_ns = (started * NS_PER_CLOCK_TICK).saturating_sub(suspended_ns);
+        Some(ThreadStat { name: name.to_owned(), started_ns, blocked })
+    }
+}
+
+/// How far the kernel's clock of starts is ahead of the monotonic clock: it counts while the machine
+/// is suspended.
+fn suspended_ns() -> u64 {
+    let read = |clock| {
+        let time = clock_gettime(clock).ok()?;
+        let seconds = u64::try_from(time.tv_sec()).ok()?;
+        Some(seconds * 1_000_000_000 + u64::try_from(time.tv_nsec()).ok()?)
+    };
+    let monotonic = read(ClockId::CLOCK_MONOTONIC).unwrap_or(0);
+    read(ClockId::CLOCK_BOOTTIME).unwrap_or(0).saturating_sub(monotonic)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::thread;
+
+    use super::*;
+    use crate::sys::process::thread_id;
+
+    #[test]
+    fn the_newest_threads_are_at_the_end_of_the_list() {
+        let (started, start) = mpsc::channel();
+        let (end, ended) = mpsc::channel::<()>();
+        let newest = thread::spawn(move || {
+            started.send(thread_id()).unwrap();
+            ended.recv()
+        });
+        let newest_id = start.recv().unwrap();
+        let all = thread_ids().unwrap();
+        assert!(all.contains(&thread_id()));
+        let at = all.iter().position(|id| *id == newest_id).unwrap();
+        // Other tests of this process start threads too, and none of those that run now ends before
+        // it is older than ours.
+        let newer = thread_ids_from(at as u64).unwrap();
+        assert!(newer.contains(&newest_id) || all.len() > thread_ids().unwrap().len());
+        // Past the end, or all of them where the position cannot be set.
+        assert!(
+            [0, thread_ids().unwrap().len()].contains(&thread_ids_from(1 << 20).unwrap().len())
+        );
+        drop(end);
+        newest.join().unwrap().unwrap_err();
+    }
+
+    #[test]
+    fn facts_follow_the_last_parenthesis() {
+        let fields = (4..=32).map(|field| match field {
+            22 => "1234".to_owned(),
+            32 => (1_u64 << 22).to_string(),
+            _ => "7".to_owned(),
+        });
+        let text = format!("99 (a) (b) R {} 0 0", fields.collect::<Vec<_>>().join(" "));
+        let stat = ThreadStat::parse(&text, 340_000_000).unwrap();
+        assert_eq!((&*stat.name, stat.started_ns), ("a) (b", 12_000_000_000));
+        assert!(stat.blocks(Signal::SIGURG) && !stat.blocks(Signal::SIGWINCH));
+        assert_eq!(ThreadStat::parse("99 (a) R 1 2", 0), None);
+    }
+
+    #[test]
+    fn a_new_thread_started_now_and_blocks_nothing() {
+        let before = crate::clock::monotonic_ns();
+        let stat = thread::spawn(|| ThreadStat::read(thread_id())).join().unwrap().unwrap();
+        let after = crate::clock::monotonic_ns();
+        assert!(stat.started_ns + 20_000_000 > before && stat.started_ns < after, "{stat:?}");
+        assert!(!stat.blocks(Signal::SIGURG));
+        assert_eq!(ThreadStat::read(4_194_303), None);
+    }
+}

@@ -1,0 +1,187 @@
+//! Threads that live some milliseconds: the sampler sees them late or never, and their time belongs to
+//! their tasks all the same. The threads measure the truth themselves.
+
+#![cfg(all(
+    target_os = "linux",
+    any(target_arch = "aarch64", target_arch = "x86_64"),
+    target_env = "gnu"
+))]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails where it stands")]
+
+#[allow(unused, reason = "other tests use the rest")]
+mod common;
+
+use std::collections::BTreeMap;
+use std::ops::AddAssign;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use emberline_agent::{AgentBuilder, Recording, task};
+use nix::time::ClockId;
+use profiler_core::{FrameKind, State, Weight};
+
+use common::{TURN, lock, work};
+
+const TASKS: [&str; 6] = ["parse", "plan", "read", "join", "sort", "write"];
+
+/// Time of one task as its threads measured it.
+#[derive(Clone, Copy, Default, Debug)]
+struct Truth {
+    cpu_ns: u64,
+    elapsed_ns: u64,
+}
+
+impl AddAssign for Truth {
+    fn add_assign(&mut self, other: Truth) {
+        self.cpu_ns += other.cpu_ns;
+        self.elapsed_ns += other.elapsed_ns;
+    }
+}
+
+type Truths = BTreeMap<&'static str, Truth>;
+
+/// A small generator of numbers, so that each run has the same shape.
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % limit
+    }
+}
+
+fn own_cpu_ns() -> u64 {
+    let time = nix::time::clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).unwrap();
+    u64::try_from(Duration::from(time).as_nanos()).unwrap()
+}
+
+/// Runs one task: some work, and some of the time a wait.
+fn run_task(name: &'static str, work_for: Duration, wait_for: Duration) -> Truth {
+    let _task = task(name).start();
+    let begin = Instant::now();
+    let begin_cpu_ns = own_cpu_ns();
+    work(work_for);
+    if !wait_for.is_zero() {
+        thread::sleep(wait_for);
+    }
+    Truth {
+        cpu_ns: own_cpu_ns() - begin_cpu_ns,
+        elapsed_ns: u64::try_from(begin.elapsed().as_nanos()).unwrap(),
+    }
+}
+
+/// The life of one thread: `tasks` of them, up to `life` together.
+fn live(seed: u64, life: Duration, tasks: u64) -> Vec<(&'static str, Truth)> {
+    let mut numbers = Numbers(seed | 1);
+    // Nearby seeds differ only after some steps.
+    for _ in 0..8 {
+        let _ = numbers.below(2);
+    }
+    let tasks = (0..tasks).map(|_| {
+        let name = TASKS[numbers.below(6) as usize];
+        let length = life / u32::try_from(tasks).unwrap();
+        let percent = u32::try_from(numbers.below(100)).unwrap();
+        let worked = length * percent / 100;
+        let waited = if percent > 80 { Duration::ZERO } else { length - worked };
+        (name, run_task(name, worked, waited))
+    });
+    tasks.collect()
+}
+
+/// Starts threads one after the other, in a few lanes, until `length` has passed.
+fn start_threads(length: Duration, life_of: fn(&mut Numbers) -> (Duration, u64)) -> Truths {
+    let begin = Instant::now();
+    let lane = |seed: u64| {
+        let mut numbers = Numbers(seed);
+        let mut sums = Truths::new();
+        while begin.elapsed() < length {
+            let (life, tasks) = life_of(&mut numbers);
+            let seed = numbers.below(u64::MAX);
+            let thread = thread::spawn(move || live(seed, life, tasks));
+            for (name, truth) in thread.join().unwrap() {
+                *sums.entry(name).or_default() += truth;
+            }
+        }
+        sums
+    };
+    let mut all = Truths::new();
+    thread::scope(|threads| {
+        let lanes: Vec<_> = (1..=3).map(|seed| threads.spawn(move || lane(seed * 7_919))).collect();
+        for lane in lanes {
+            for (name, truth) in lane.join().unwrap() {
+                *all.entry(name).or_default() += truth;
+            }
+        }
+    });
+    all
+}
+
+fn by_task(recording: &Recording) -> BTreeMap<String, Weight> {
+    let tops = recording.profile.top_level();
+    tops.map(|(frame, weight)| (frame.function.to_owned(), weight)).collect()
+}
+
+/// Durations by task, from rows and from sums of tasks without a row.
+fn ledger(recording: &Recording) -> BTreeMap<String, u64> {
+    let mut sums = BTreeMap::new();
+    for task in &recording.tasks {
+        let duration_ns = task.stop.unwrap().since_ns(task.start);
+        *sums.entry(task.name.to_string()).or_default() += duration_ns;
+    }
+    for sum in &recording.totals {
+        *sums.entry(sum.name.to_string()).or_default() += sum.duration_ns;
+    }
+    sums
+}
+
+fn assert_close(what: &str, found_ns: u64, expected_ns: u64) {
+    let off = found_ns.abs_diff(expected_ns);
+    assert!(off * 50 <= expected_ns, "{what}: {found_ns} ns instead of {expected_ns} ns");
+}
+
+/// Profile, ledger and truth agree to 2 % for every task.
+fn check(life_of: fn(&mut Numbers) -> (Duration, u64)) -> Recording {
+    let _turn = lock(&TURN);
+    let agent = AgentBuilder::default().start_local().unwrap();
+    let truth = start_threads(Duration::from_secs(4), life_of);
+    let recording = agent.finish();
+    let profile = by_task(&recording);
+    let ledger = ledger(&recording);
+    for (name, truth) in truth {
+        let weight = profile[name];
+        assert_close(&format!("CPU of {name}"), weight.get(State::Cpu), truth.cpu_ns);
+        assert_close(&format!("elapsed time of {name}"), weight.total_ns(), truth.elapsed_ns);
+        assert_close(&format!("ledger of {name}"), ledger[name], weight.total_ns());
+    }
+    recording
+}
+
+#[test]
+fn a_thread_of_a_few_milliseconds_keeps_its_time() {
+    let recording = check(|numbers| (Duration::from_micros(1_000 + numbers.below(8_000)), 1));
+    let profile = &recording.profile;
+    let reasons = profile.nodes().iter().filter_map(|node| {
+        let frame = profile.frame(node.frame);
+        (frame.kind == FrameKind::NoStack && !node.own.is_zero()).then(|| frame.label())
+    });
+    let reasons: Vec<String> = reasons.collect();
+    assert!(reasons.iter().any(|it| it == "[no stack: short thread]"), "{reasons:?}");
+}
+
+#[test]
+fn a_thread_of_fifty_milliseconds_keeps_its_time() {
+    check(|numbers| (Duration::from_micros(40_000 + numbers.below(10_000)), 1));
+}
+
+#[test]
+fn several_tasks_of_a_short_thread_keep_their_times() {
+    check(|numbers| (Duration::from_micros(5_000 + numbers.below(25_000)), 1 + numbers.below(5)));
+}
+
+/// A young thread becomes an old one in the middle of a task, and ends in the middle of a tick.
+#[test]
+fn a_thread_that_outlives_its_youth_keeps_its_time() {
+    check(|numbers| (Duration::from_micros(400_000 + numbers.below(300_000)), 1));
+}

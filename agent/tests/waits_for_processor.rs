@@ -1,0 +1,151 @@
+//! More threads than processors, in functions that compute and functions that block: where the time
+//! goes in which a thread waits for a processor. The kernel's count of each thread's waits, read
+//! around each function, is the truth.
+
+#![cfg(all(
+    target_os = "linux",
+    any(target_arch = "aarch64", target_arch = "x86_64"),
+    target_env = "gnu"
+))]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails where it stands")]
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::hint::black_box;
+use std::os::unix::fs::FileExt;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use emberline_agent::{AgentBuilder, task};
+use profiler_core::{Profile, State};
+
+const THREADS: u64 = 12;
+const LENGTH: Duration = Duration::from_secs(8);
+
+/// Functions of one kind under names of their own. Each has a number, or the linker would merge them.
+macro_rules! functions {
+    ($kind:ident: $($name:ident $number:literal),*) => {
+        $(
+            #[inline(never)]
+            fn $name(length: Duration) {
+                $kind(length);
+                black_box($number);
+            }
+        )*
+    };
+}
+functions!(compute: count_one 1, count_two 2, count_three 3, count_four 4);
+functions!(block: wait_one 5, wait_two 6, wait_three 7, wait_four 8);
+
+type Function = (&'static str, fn(Duration));
+const COMPUTING: [Function; 4] = [
+    ("count_one", count_one),
+    ("count_two", count_two),
+    ("count_three", count_three),
+    ("count_four", count_four),
+];
+const BLOCKING: [Function; 4] = [
+    ("wait_one", wait_one),
+    ("wait_two", wait_two),
+    ("wait_three", wait_three),
+    ("wait_four", wait_four),
+];
+
+#[inline(always)]
+fn compute(length: Duration) {
+    let rounds = u64::try_from(length.as_micros()).unwrap();
+    let mut sum = 1u64;
+    for _ in 0..rounds * 300 {
+        sum = black_box(sum.wrapping_mul(31));
+    }
+}
+
+#[inline(always)]
+fn block(length: Duration) {
+    thread::sleep(length);
+}
+
+/// Where a thread waits between two functions.
+const BETWEEN: &str = "waits_for_processor::run";
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % limit
+    }
+}
+
+/// Runs functions by chance; returns the time for which this thread waited for a processor in each,
+/// and between them.
+fn run(seed: u64) -> BTreeMap<&'static str, u64> {
+    let schedstat = File::open("/proc/thread-self/schedstat").unwrap();
+    let waited_ns = || {
+        let mut text = [0; 128];
+        let length = schedstat.read_at(&mut text, 0).unwrap();
+        let text = std::str::from_utf8(&text[..length]).unwrap();
+        text.split(' ').nth(1).unwrap().parse::<u64>().unwrap()
+    };
+    let mut random = Random(seed * 7_919 + 1);
+    let mut waited = BTreeMap::new();
+    let all_before = waited_ns();
+    let begin = Instant::now();
+    while begin.elapsed() < LENGTH {
+        let _task = task("mixed").start();
+        let functions = if random.below(2) == 0 { &COMPUTING } else { &BLOCKING };
+        let (name, function) = functions[random.below(4) as usize];
+        let before = waited_ns();
+        function(Duration::from_micros(1_000 + random.below(12_000)));
+        *waited.entry(name).or_default() += waited_ns() - before;
+    }
+    let in_functions: u64 = waited.values().sum();
+    waited.insert(BETWEEN, waited_ns() - all_before - in_functions);
+    waited
+}
+
+/// Runnable time by function, each node's at the innermost.
+fn runnable_by_function(profile: &Profile) -> BTreeMap<&'static str, u64> {
+    let mut sums = BTreeMap::new();
+    let mut above: Vec<Option<&'static str>> = vec![None];
+    for node in profile.nodes() {
+        let label = profile.frame(node.frame).label();
+        let mut names = COMPUTING.iter().chain(&BLOCKING).map(|(name, _)| *name).chain([BETWEEN]);
+        let function = names.find(|name| label.contains(name)).or(above[node.parent.index()]);
+        if let Some(name) = function {
+            *sums.entry(name).or_default() += node.own.get(State::Runnable);
+        }
+        above.push(function);
+    }
+    sums
+}
+
+#[test]
+fn a_wait_after_a_wake_up_belongs_to_the_function_that_blocked() {
+    let agent = AgentBuilder::default().start_local().unwrap();
+    let threads: Vec<_> = (1..=THREADS).map(|seed| thread::spawn(move || run(seed))).collect();
+    let mut truth: BTreeMap<&'static str, u64> = BTreeMap::new();
+    for thread in threads {
+        for (name, waited_ns) in thread.join().unwrap() {
+            *truth.entry(name).or_default() += waited_ns;
+        }
+    }
+    let measured = runnable_by_function(&agent.finish().profile);
+    let total = truth.values().sum::<u64>() as f64;
+    let measured_total = measured.values().sum::<u64>() as f64;
+    let mut distance = 0.0;
+    for (name, waited_ns) in &truth {
+        let found_ns = measured.get(name).copied().unwrap_or(0);
+        println!(
+            "{name}: {:.2} s, measured {:.2} s",
+            *waited_ns as f64 / 1e9,
+            found_ns as f64 / 1e9
+        );
+        distance += (*waited_ns as f64 / total - found_ns as f64 / measured_total).abs() / 2.0;
+    }
+    println!("distance {distance:.3}, {measured_total:.3e} of {total:.3e} ns");
+    assert!(distance <= 0.10, "{distance}");
+    assert!((measured_total / total - 1.0).abs() < 0.05, "{measured_total} of {total} ns");
+}

@@ -1,0 +1,77 @@
+//! `emberline report`
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use super::query::{OutputArgs, RangeArgs, RowFormat, UrlArgs};
+
+/// `emberline report`
+#[derive(Args, Debug)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "Examples:\n  \
+    emberline report -o report.html                   the last 5 minutes\n  \
+    emberline report --run nightly -o nightly.html    a named run\n  \
+    emberline report --from -1h --worker worker-3 -o w3.html\n  \
+    emberline report --run nightly -o - | gzip > nightly.html.gz\n  \
+    emberline report diff monday.json tuesday.json    what changed between two\n\n\
+    The document needs no collector and no network: open it from disk, or print it. The same data is\n\
+    written next to it as JSON, such as nightly.json. A range without data is an error and writes\n\
+    nothing."
+)]
+pub(crate) struct ReportArgs {
+    #[command(subcommand)]
+    pub(crate) command: Option<ReportCommand>,
+
+    #[command(flatten)]
+    pub(crate) url: UrlArgs,
+
+    #[command(flatten)]
+    pub(crate) range: RangeArgs,
+
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum ReportCommand {
+    /// What changed between two reports, and whether by more than noise.
+    Diff(ReportDiffArgs),
+}
+
+/// `emberline report diff`
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    emberline report diff monday.json tuesday.json\n  \
+    emberline report diff main.json branch.json --fail-on-regression\n  \
+    emberline report diff a.json b.json --task load --format json | jq .tasks\n\n\
+    Needs no collector. A change \"exceeds noise\" as for `emberline compare`: if it is larger than chance\n\
+    explains, given the number of tasks and how much each side fluctuates. For the names that changed\n\
+    most, the functions whose self time per task changed most follow.")]
+pub(crate) struct ReportDiffArgs {
+    /// The JSON of the report before.
+    #[arg(value_name = "BEFORE")]
+    pub(crate) before: PathBuf,
+
+    /// The JSON of the report after.
+    #[arg(value_name = "AFTER")]
+    pub(crate) after: PathBuf,
+
+    /// Only this task, with all its figures; may be repeated. Default: all.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) task: Vec<String>,
+
+    /// Maximum number of names: those that got slower first. JSON has all.
+    #[arg(long, value_name = "COUNT", default_value_t = 20,
+        value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) limit: u32,
+
+    /// Output format.
+    #[arg(long, value_enum, value_name = "FORMAT", default_value_t = RowFormat::Table)]
+    pub(crate) format: RowFormat,
+
+    /// Exit code 1 if a task got slower or fails more often, by more than noise.
+    #[arg(long)]
+    pub(crate) fail_on_regression: bool,
+}

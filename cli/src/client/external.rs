@@ -1,0 +1,159 @@
+//! Requests to servers that are not collectors: of debug information, and receivers of OTLP.
+
+use std::io::{self, Read as _, Write};
+use std::time::Duration;
+
+use tls::{ClientOptions, TlsError};
+use ureq::Agent;
+use ureq::http::Uri;
+
+use super::{CONNECT_TIMEOUT, ClientError, tls_agent};
+
+/// Longest time for a whole file: a collector waits no longer for its reader.
+const DOWNLOAD_TIMEOUT: Duration = Duration::from_secs(240);
+/// How much longer than its length a profile may take.
+const PROFILE_MARGIN: Duration = Duration::from_secs(15);
+/// Longest time for a message and its answer.
+const POST_TIMEOUT: Duration = Duration::from_secs(30);
+/// Most of an answer to a message that is read.
+const ANSWER_BYTES_MAX: u64 = 64 << 10;
+/// Largest file.
+const DOWNLOAD_BYTES_MAX: u64 = 4 << 30;
+/// debuginfod's own files may be redirected to a mirror.
+const REDIRECTS_MAX: u32 = 3;
+
+/// Why a request failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub(crate) enum ExternalError {
+    /// The URL is invalid.
+    #[error("invalid URL: {0}; expected http://HOST/PATH or https://HOST/PATH")]
+    Url(String),
+    #[error("the server answered with HTTP status {0}")]
+    Status(u16),
+    #[error("no answer: {0}")]
+    Request(#[source] ureq::Error),
+    #[error("the answer has more than {0} bytes")]
+    TooLarge(usize),
+    #[error("the answer ended early: {0}")]
+    Body(#[source] io::Error),
+    #[error(transparent)]
+    Client(#[from] ClientError),
+}
+
+/// An agent for requests to `url` that take at most `timeout`.
+fn agent_for(url: &str, timeout: Duration) -> Result<Agent, ExternalError> {
+    let invalid = |error: &dyn std::fmt::Display| ExternalError::Url(error.to_string());
+    let uri: Uri = url.parse().map_err(|error| invalid(&error))?;
+    let host = uri.host().ok_or_else(|| invalid(&"it has no host"))?;
+    let is_tls = uri.scheme_str() == Some("https");
+    let config = Agent::config_builder()
+        .http_status_as_error(false)
+        .timeout_connect(Some(CONNECT_TIMEOUT))
+        .timeout_global(Some(timeout))
+        // A connection by TLS is for the host of the URL only.
+        .max_redirects(if is_tls { 0 } else { REDIRECTS_MAX })
+        .proxy(None)
+        .user_agent(concat!("emberline/", env!("CARGO_PKG_VERSION")))
+        .build();
+    if !is_tls {
+        return Ok(config.new_agent());
+    }
+    let options = ClientOptions::from_environment(None, |name| std::env::var_os(name));
+    let options = options.map_err(|error: TlsError| ClientError::from(error))?;
+    Ok(tls_agent(config, host, &options)?)
+}
+
+/// Writes the file at `url` to `output`; at most [`DOWNLOAD_BYTES_MAX`]. Returns whether the server has it.
+pub(crate) fn download(url: &str, output: &mut impl Write) -> Result<bool, ExternalError> {
+    let agent = agent_for(url, DOWNLOAD_TIMEOUT)?;
+    let response = agent.get(url).call().map_err(ExternalError::Request)?;
+    match response.status().as_u16() {
+        200 => {}
+        404 => return Ok(false),
+        status => return Err(ExternalError::Status(status)),
+    }
+    let body = response.into_body().into_with_config().limit(DOWNLOAD_BYTES_MAX);
+    io::copy(&mut body.reader(), output).map_err(ExternalError::Body)?;
+    Ok(true)
+}
+
+/// Fetches a profile over `length` from a service with pprof's endpoint; at most `bytes_max`.
+pub(crate) fn fetch_profile(
+    url: &str,
+    length: Duration,
+    bytes_max: usize,
+) -> Result<Vec<u8>, ExternalError> {
+    let agent = agent_for(url, length + PROFILE_MARGIN)?;
+    let seconds = length.as_secs();
+    let separator = if url.contains('?') { '&' } else { '?' };
+    let request = agent.get(format!("{url}{separator}seconds={seconds}"));
+    let response = request.call().map_err(ExternalError::Request)?;
+    let status = response.status().as_u16();
+    if status != 200 {
+        return Err(ExternalError::Status(status));
+    }
+    let mut profile = Vec::new();
+    let body = response.into_body().into_with_config().limit(u64::MAX).reader();
+    body.take(bytes_max as u64 + 1).read_to_end(&mut profile).map_err(ExternalError::Body)?;
+    if profile.len() > bytes_max {
+        return Err(ExternalError::TooLarge(bytes_max));
+    }
+    Ok(profile)
+}
+
+/// A URL as it may be shown.
+pub(crate) fn without_password(url: &str) -> String {
+    if let Some((scheme, rest)) = url.split_once("://")
+        && let Some((authority, path)) = rest.split_once('/').or(Some((rest, "")))
+        && let Some((_, host)) = authority.rsplit_once('@')
+    {
+        return format!("{scheme}://[hidden]@{host}/{path}");
+    }
+    url.to_owned()
+}
+
+/// A server that receives messages.
+#[derive(Debug)]
+pub(crate) struct Receiver {
+    agent: Agent,
+    url: String,
+    content_type: &'static str,
+    headers: Vec<(String, String)>,
+}
+
+/// An answer, whatever its status.
+#[derive(Debug)]
+pub(crate) struct Received {
+    pub(crate) status: u16,
+    /// The time after which the server wants to be asked again, if it says so.
+    pub(crate) retry_after: Option<Duration>,
+    /// At most [`ANSWER_BYTES_MAX`].
+    pub(crate) body: Vec<u8>,
+}
+
+impl Receiver {
+    pub(crate) fn new(
+        url: String,
+        content_type: &'static str,
+        headers: Vec<(String, String)>,
+    ) -> Result<Receiver, ExternalError> {
+        Ok(Receiver { agent: agent_for(&url, POST_TIMEOUT)?, url, content_type, headers })
+    }
+
+    /// Sends a message.
+    pub(crate) fn post(&self, body: &[u8]) -> Result<Received, ExternalError> {
+        let mut request = self.agent.post(&self.url).content_type(self.content_type);
+        for (name, value) in &self.headers {
+            request = request.header(name, value);
+        }
+        let response = request.send(body).map_err(ExternalError::Request)?;
+        let status = response.status().as_u16();
+        let retry_after = response.headers().get("retry-after");
+        let retry_after = retry_after.and_then(|seconds| seconds.to_str().ok()?.parse().ok());
+        let mut body = Vec::new();
+        let answer = response.into_body().into_with_config().limit(u64::MAX).reader();
+        answer.take(ANSWER_BYTES_MAX).read_to_end(&mut body).map_err(ExternalError::Body)?;
+        Ok(Received { status, retry_after: retry_after.map(Duration::from_secs), body })
+    }
+}

@@ -1,0 +1,247 @@
+//! `emberline report`: a range as one document that needs no collector, and as JSON.
+
+mod diff;
+mod file;
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use api::{TasksAnswer, TimelineAnswer};
+use profiler_core::WorkerId;
+use serde::Serialize;
+
+use super::range_query;
+use crate::args::{RangeArgs, ReportArgs, ReportCommand};
+use crate::client::{Client, Query};
+use crate::exit::BadInput;
+use crate::output::{say, write_to};
+use crate::report::Report;
+use crate::view::{range, span};
+
+/// Most tasks that are drawn, about 23 bytes each; totals count all.
+const TASKS_DRAWN_MAX: u32 = 200_000;
+
+/// Newest tasks with full records, about 500 bytes each.
+const TASK_RECORDS_MAX: u32 = 1000;
+
+/// Longest tasks with full records.
+const LONGEST_MAX: u32 = 10;
+
+/// Newest events; the collector holds few more.
+const EVENTS_MAX: u32 = 1000;
+
+/// One answer of the collector: its name in the report, its path and its parameters.
+pub(super) struct Part {
+    pub(super) name: &'static str,
+    pub(super) path: &'static str,
+    pub(super) query: Query,
+}
+
+/// What a report says about itself.
+#[derive(Serialize)]
+struct About<'a> {
+    run: Option<&'a str>,
+    /// The part that it is, if it is only one: `profile`, `tasks` or `resources`.
+    part: Option<&'static str>,
+    command: String,
+    version: &'static str,
+}
+
+/// What a document is about.
+pub(super) struct Scope<'a> {
+    pub(super) part: Option<&'static str>,
+    pub(super) run: Option<&'a str>,
+    /// The parameters of the timeline, whose range all parts have.
+    pub(super) timeline: Query,
+    pub(super) workers: &'a [String],
+    pub(super) labels: &'a [String],
+}
+
+impl<'a> Scope<'a> {
+    /// A range, and of its time that with these parameters.
+    pub(super) fn of(range: &'a RangeArgs, part: Option<&'static str>) -> Scope<'a> {
+        Scope {
+            part,
+            run: range.run.as_deref(),
+            timeline: range_query(range),
+            workers: &range.worker,
+            labels: &range.label,
+        }
+    }
+}
+
+pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<()> {
+    if let Some(ReportCommand::Diff(args)) = &args.command {
+        return diff::run(args);
+    }
+    let client = Client::new(&args.url.url)?;
+    let file = args.output.file();
+    let json = file.map(json_path).transpose()?;
+    let scope = Scope::of(&args.range, None);
+    let written = write(&client, &scope, file, json.as_deref(), whole_report)?;
+    if let (Some(file), Some(json)) = (file, json) {
+        say(&format!("wrote {} ({written} bytes) and {}", file.display(), json.display()));
+    }
+    Ok(())
+}
+
+/// Writes the report of all workers in the range of `timeline`, as a document and as JSON.
+///
+/// # Errors
+/// As for [`write()`].
+pub(super) fn write_whole(
+    client: &Client,
+    timeline: Query,
+    [document, json]: [&Path; 2],
+) -> anyhow::Result<()> {
+    let scope = Scope { part: None, run: None, timeline, workers: &[], labels: &[] };
+    write(client, &scope, Some(document), Some(json), whole_report).map(|_| ())
+}
+
+/// Writes some parts of a range as a document of their own.
+///
+/// # Errors
+/// As for [`write()`].
+pub(super) fn write_parts(
+    client: &Client,
+    scope: &Scope<'_>,
+    file: Option<&Path>,
+    parts: impl FnOnce(&Query) -> Vec<Part>,
+) -> anyhow::Result<()> {
+    let written = write(client, scope, file, None, parts)?;
+    if let Some(file) = file {
+        say(&format!("wrote {} ({written} bytes)", file.display()));
+    }
+    Ok(())
+}
+
+/// The path of the JSON file next to a document.
+fn json_path(file: &Path) -> Result<PathBuf, BadInput> {
+    let json = file.with_extension("json");
+    if json == file {
+        let text = format!(
+            "{} would be replaced by the JSON next to the report; expected a name such as report.html",
+            file.display()
+        );
+        return Err(BadInput(text));
+    }
+    Ok(json)
+}
+
+/// Writes the parts of a range as a document, and as JSON if there is a path for it. Returns the size of
+/// the document.
+///
+/// # Errors
+/// [`BadInput`] if the range has no data; no file is written or changed then.
+pub(super) fn write(
+    client: &Client,
+    scope: &Scope<'_>,
+    file: Option<&Path>,
+    json: Option<&Path>,
+    parts: impl FnOnce(&Query) -> Vec<Part>,
+) -> anyhow::Result<u64> {
+    let timeline: TimelineAnswer = client.get_json("timeline", &scope.timeline)?;
+    // All parts have the same range, even if it ends now.
+    let same_range = Query::default()
+        .with("from", &timeline.range.from)
+        .with("to", &timeline.range.to)
+        .with_each("worker", workers(scope, &timeline))
+        .with_each("label", scope.labels);
+    let tasks: TasksAnswer = client.get_json("tasks", &same_range.clone().with("limit", "1"))?;
+    if timeline.sampling.worker_seconds == 0 && tasks.total == 0 {
+        return Err(no_data(&timeline).into());
+    }
+    let about = About {
+        run: scope.run,
+        part: scope.part,
+        command: command_line(),
+        version: env!("CARGO_PKG_VERSION"),
+    };
+    let parts = parts(&same_range);
+    let in_document = |out: &mut dyn Write, json: &mut dyn Write| -> anyhow::Result<u64> {
+        let mut report = Report::start(out, json)?;
+        report.part("about", &mut serde_json::to_vec(&about)?.as_slice())?;
+        report.part("timeline", &mut serde_json::to_vec(&timeline)?.as_slice())?;
+        for Part { name, path, query } in &parts {
+            let mut body = client.stream(path, query)?;
+            report.part(name, &mut body).with_context(|| format!("could not copy {name}"))?;
+        }
+        Ok(report.finish()?)
+    };
+    write_to(file, |out| match json {
+        Some(json) => write_to(Some(json), |json| in_document(out, json)),
+        None => in_document(out, &mut io::sink()),
+    })
+}
+
+/// The workers that were asked for. The run of an imported profile selects its worker too, unlike its range.
+fn workers<'a>(scope: &Scope<'a>, timeline: &'a TimelineAnswer) -> &'a [String] {
+    let found = &timeline.filter.workers;
+    let is_import = |worker: &String| worker.starts_with(WorkerId::IMPORT_PREFIX);
+    let is_selected =
+        scope.run.is_some() && scope.workers.is_empty() && found.iter().all(is_import);
+    if is_selected { found } else { scope.workers }
+}
+
+/// The command without the folder of the program.
+fn command_line() -> String {
+    let arguments = std::env::args().skip(1);
+    ["emberline".to_owned()].into_iter().chain(arguments).collect::<Vec<_>>().join(" ")
+}
+
+fn no_data(timeline: &TimelineAnswer) -> BadInput {
+    let retained = match &timeline.data {
+        Some(data) => format!("the collector has data of {}", span(&data.from, &data.to)),
+        None => "the collector has no data yet".to_owned(),
+    };
+    BadInput(format!("no data in {}, so nothing was written; {retained}", range(&timeline.range)))
+}
+
+fn whole_report(same_range: &Query) -> Vec<Part> {
+    let mut parts = vec![summary_part(same_range.clone())];
+    parts.extend(task_parts(same_range));
+    parts.extend(other_parts(same_range));
+    parts
+}
+
+/// Totals of tasks by name.
+pub(super) fn summary_part(query: Query) -> Part {
+    Part { name: "summary", path: "tasks", query: query.with("summary", "true") }
+}
+
+/// The tasks as they are drawn, and the newest and the longest in full.
+pub(super) fn task_parts(query: &Query) -> [Part; 3] {
+    let longest = query.clone().with("sort", "duration").with("limit", LONGEST_MAX.to_string());
+    let rows = query.clone().with("limit", TASK_RECORDS_MAX.to_string());
+    let columns = query.clone().with("format", "columns");
+    let columns = columns.with("limit", TASKS_DRAWN_MAX.to_string());
+    [("tasks", rows), ("longest", longest), ("columns", columns)].map(|(name, query)| Part {
+        name,
+        path: "tasks",
+        query,
+    })
+}
+
+fn other_parts(same_range: &Query) -> Vec<Part> {
+    let query = || same_range.clone();
+    let profile = |threads: &str, states: &[&str]| {
+        query()
+            .with("format", "columns")
+            .with("threads", threads)
+            .with("outside", "shown")
+            .with("stacks", "simple")
+            .with_each("state", states.iter().copied())
+    };
+    let part = |name, path, query| Part { name, path, query };
+    vec![
+        part("profile", "profile", profile("program", &["cpu"])),
+        part("blocked", "profile", profile("program", &["wait"])),
+        part("agent", "profile", profile("agent", &["cpu"])),
+        part("threads", "thread-time", query().with("by", "thread")),
+        part("resources", "resources", query()),
+        part("transfers", "transfers", query().with("summary", "true")),
+        part("workers", "workers", Query::default()),
+        part("events", "events/recent", Query::default().with("limit", EVENTS_MAX.to_string())),
+    ]
+}

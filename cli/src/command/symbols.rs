@@ -1,0 +1,196 @@
+//! `emberline symbols`
+
+use std::fs::File;
+use std::io::{BufWriter, Write as _};
+use std::path::Path;
+
+use anyhow::{Context as _, bail};
+use api::{
+    SymbolUploadAnswer, SymbolsAnswer, SymbolsGcAnswer, SymbolsGcRequest, SymbolsVerifyAnswer,
+};
+use collector::limits::SYMBOL_PIECE_BYTES_MAX;
+use nix::sys::resource::{Resource, setrlimit};
+use sha2::{Digest as _, Sha256};
+use symbols::file::{Detail, Facts, SymbolFile, SymbolFileError, reduce};
+
+use crate::args::{
+    AskArgs, CollectSymbolsArgs, ReduceSymbolsArgs, RowFormat, SymbolsArgs, SymbolsCommand,
+    UploadSymbolsArgs,
+};
+use crate::client::external::download;
+use crate::client::{Client, Query};
+use crate::exit::NotFound;
+use crate::output::{print, print_json, say};
+use crate::view::symbols as view;
+
+/// Most address space of a limited process: what a debug file of 3 GB needs.
+const ADDRESS_SPACE_MAX: u64 = 8 << 30;
+/// Most seconds of CPU time of a limited process.
+const CPU_SECONDS_MAX: u64 = 240;
+
+pub(crate) fn run(args: &SymbolsArgs) -> anyhow::Result<()> {
+    match &args.command {
+        SymbolsCommand::Upload(args) => upload(args),
+        SymbolsCommand::List(args) => list(args),
+        SymbolsCommand::Verify(args) => verify(args),
+        SymbolsCommand::Gc(args) => remove_unused(args),
+        SymbolsCommand::Reduce(args) => reduce_to_file(args),
+    }
+}
+
+/// A symbol file in memory.
+struct Made {
+    facts: Facts,
+    content: Vec<u8>,
+}
+
+impl Made {
+    /// The symbol file at `path`, or one of the ELF file there.
+    fn of(path: &Path) -> anyhow::Result<Made> {
+        let open = || File::open(path).with_context(|| format!("cannot read {}", path.display()));
+        match SymbolFile::open(open()?) {
+            Ok(file) => {
+                let content = std::fs::read(path)?;
+                Ok(Made { facts: file.facts().clone(), content })
+            }
+            Err(SymbolFileError::NotSymbols) => {
+                let mut content = Vec::new();
+                let reduced = reduce(&open()?, &mut content)
+                    .with_context(|| format!("{} has no usable symbols", path.display()))?;
+                if reduced.damaged_units > 0 {
+                    let units = reduced.damaged_units;
+                    say(&format!("{}: {units} damaged units have no lines", path.display()));
+                }
+                Ok(Made { facts: reduced.facts, content })
+            }
+            Err(error) => Err(error).with_context(|| format!("{} cannot be used", path.display())),
+        }
+    }
+}
+
+fn upload(args: &UploadSymbolsArgs) -> anyhow::Result<()> {
+    let client = Client::new(&args.url.url)?;
+    for path in &args.files {
+        let made = Made::of(path)?;
+        if made.facts.detail < Detail::Lines {
+            let detail = made.facts.detail.name();
+            say(&format!(
+                "{}: it has {detail} only, no files and lines; upload it as it was before it was \
+                 stripped, or its debug file",
+                path.display()
+            ));
+        }
+        let answer = send(&client, &made, args.replace)
+            .with_context(|| format!("{} was not uploaded", path.display()))?;
+        print(view::uploaded(path, &made.facts, made.content.len(), answer.known).as_bytes())?;
+    }
+    Ok(())
+}
+
+/// Sends what the collector does not have yet.
+fn send(client: &Client, made: &Made, replace: bool) -> anyhow::Result<SymbolUploadAnswer> {
+    let hash = Sha256::digest(&made.content);
+    let sha256: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
+    let bytes = made.content.len();
+    let post = |offset: u64, piece: &[u8]| -> anyhow::Result<SymbolUploadAnswer> {
+        let query = Query::default()
+            .with("build_id", &*made.facts.build_id)
+            .with("sha256", &*sha256)
+            .with("bytes", bytes.to_string())
+            .with("offset", offset.to_string())
+            .with("replace", replace.to_string());
+        let answer = client.post_bytes("symbols", &query, piece)?;
+        Ok(client.parse(&answer.body)?)
+    };
+    // An empty piece asks how much the collector has.
+    let mut answer = post(0, &[])?;
+    while !answer.stored {
+        let start = usize::try_from(answer.received)?.min(bytes);
+        let end = bytes.min(start + SYMBOL_PIECE_BYTES_MAX);
+        let next = post(start as u64, &made.content[start..end])?;
+        if !next.stored && next.received == answer.received {
+            bail!("the collector does not take the piece at byte {start}");
+        }
+        answer = next;
+    }
+    Ok(answer)
+}
+
+fn list(args: &AskArgs) -> anyhow::Result<()> {
+    let answer = Client::new(&args.url.url)?.get("symbols", &Query::default())?;
+    match args.format {
+        RowFormat::Json => print_json(answer.body),
+        RowFormat::Table => {
+            let client = Client::new(&args.url.url)?;
+            let list: SymbolsAnswer = client.parse(&answer.body)?;
+            print(view::list(&list).as_bytes())
+        }
+    }
+}
+
+fn verify(args: &AskArgs) -> anyhow::Result<()> {
+    let client = Client::new(&args.url.url)?;
+    let answer = client.get("symbols/verify", &Query::default())?;
+    let verified: SymbolsVerifyAnswer = client.parse(&answer.body)?;
+    match args.format {
+        RowFormat::Json => print_json(answer.body)?,
+        RowFormat::Table => print(view::verified(&verified).as_bytes())?,
+    }
+    match verified.problems.len() {
+        0 => Ok(()),
+        1 => bail!("1 symbol file is damaged; upload it again with --replace"),
+        count => bail!("{count} symbol files are damaged; upload them again with --replace"),
+    }
+}
+
+fn remove_unused(args: &CollectSymbolsArgs) -> anyhow::Result<()> {
+    let client = Client::new(&args.url.url)?;
+    let request = SymbolsGcRequest { unused_seconds: args.unused.as_secs() };
+    let answer = client.post("symbols/gc", &request)?;
+    let removed: SymbolsGcAnswer = client.parse(&answer.body)?;
+    print(view::removed(&removed).as_bytes())
+}
+
+/// The file, or what was downloaded from its URL.
+fn source(args: &ReduceSymbolsArgs) -> anyhow::Result<File> {
+    let url = args
+        .file
+        .to_str()
+        .filter(|text| text.starts_with("http://") || text.starts_with("https://"));
+    let Some(url) = url else {
+        let open = File::open(&args.file);
+        return open.with_context(|| format!("cannot read {}", args.file.display()));
+    };
+    // Never a file of somebody else.
+    let path = args.output.with_file_name(format!(".emberline-download-{}", std::process::id()));
+    let cannot = || format!("cannot write {}", path.display());
+    let file = File::options().read(true).write(true).create_new(true).open(&path);
+    let mut file = file.with_context(cannot)?;
+    // It ends with this process, even if that is killed.
+    std::fs::remove_file(&path).with_context(cannot)?;
+    let is_found = download(url, &mut file);
+    if is_found.with_context(|| format!("{url} was not downloaded"))? {
+        return Ok(file);
+    }
+    Err(NotFound(format!("{url} does not exist")).into())
+}
+
+fn reduce_to_file(args: &ReduceSymbolsArgs) -> anyhow::Result<()> {
+    if args.limited {
+        let limit = |resource, most| setrlimit(resource, most, most);
+        limit(Resource::RLIMIT_AS, ADDRESS_SPACE_MAX).context("cannot limit memory")?;
+        limit(Resource::RLIMIT_CPU, CPU_SECONDS_MAX).context("cannot limit CPU time")?;
+        // A crash of the reader is expected of hostile files, and its memory is theirs.
+        limit(Resource::RLIMIT_CORE, 0).context("cannot disable core files")?;
+    }
+    let file = source(args)?;
+    let output = File::create(&args.output)
+        .with_context(|| format!("cannot write {}", args.output.display()))?;
+    let mut output = BufWriter::new(output);
+    let reduced = reduce(&file, &mut output)
+        .with_context(|| format!("{} has no usable symbols", args.file.display()))?;
+    output.flush()?;
+    let bytes = output.get_ref().metadata()?.len();
+    let bytes = usize::try_from(bytes)?;
+    print(view::uploaded(&args.output, &reduced.facts, bytes, false).as_bytes())
+}

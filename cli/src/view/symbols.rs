@@ -1,0 +1,64 @@
+//! Symbol files.
+
+use std::path::Path;
+
+use api::{SymbolsAnswer, SymbolsGcAnswer, SymbolsVerifyAnswer};
+use flamegraph::text::printable;
+use symbols::file::Facts;
+
+use super::{counted, grouped};
+use crate::grid::Align::{Left, Right, Time};
+use crate::grid::Grid;
+
+/// What became of one file.
+pub(crate) fn uploaded(path: &Path, facts: &Facts, bytes: usize, was_known: bool) -> String {
+    let Facts { build_id, detail, source_bytes, frames, .. } = facts;
+    let path = path.display().to_string();
+    let known = if was_known { ", already there" } else { "" };
+    format!(
+        "{}: build id {build_id}, {}, {} frames, {} bytes of {}{known}\n",
+        printable(&path),
+        detail.name(),
+        grouped(u64::from(*frames)),
+        grouped(bytes as u64),
+        grouped(*source_bytes)
+    )
+}
+
+pub(crate) fn list(list: &SymbolsAnswer) -> String {
+    let mut grid = Grid::new(&[
+        ("BUILD ID", Left),
+        ("DETAIL", Left),
+        ("BYTES", Right),
+        ("LAST USE", Time),
+        ("MADE FROM", Right),
+        ("PROBLEM", Left),
+    ]);
+    for file in &list.files {
+        grid.push([
+            file.build_id.clone(),
+            file.detail.to_string(),
+            grouped(file.bytes),
+            file.used_at.chars().take(10).collect(),
+            grouped(file.source_bytes),
+            file.problem.clone(),
+        ]);
+    }
+    let files = counted(list.files.len() as u64, "symbol file");
+    let end = format!("{files}, {} of {} bytes\n", grouped(list.bytes), grouped(list.bytes_max));
+    grid.text() + &end
+}
+
+pub(crate) fn verified(verified: &SymbolsVerifyAnswer) -> String {
+    let problems = verified.problems.iter();
+    let problems =
+        problems.map(|found| format!("{}: {}\n", found.build_id, printable(&found.problem)));
+    let files = counted(verified.files as u64, "symbol file");
+    format!("{files} read\n{}", problems.collect::<String>())
+}
+
+pub(crate) fn removed(removed: &SymbolsGcAnswer) -> String {
+    let files = counted(removed.removed.len() as u64, "symbol file");
+    let ids = removed.removed.iter().map(|build_id| format!("{build_id}\n"));
+    format!("{}{files} removed, {} bytes\n", ids.collect::<String>(), grouped(removed.bytes))
+}

@@ -1,2 +1,0 @@
-//# allFunctionsCalledOnLoad
-import{K as e,bt as t,tt as n,wt as r,xt as i}from"./page-common-DzcljzlD.js";function a(){let[a,o]=r();return i(()=>{fetch(n(`licenses.txt`)).then(e=>e.text()).then(o,()=>o(`The collector cannot be reached.`))},[]),a===void 0?t(e,{}):t(`section`,{children:[t(`h2`,{children:`Licenses`}),t(`pre`,{class:`licenses`,children:a})]})}export{a as LicensesPage};

@@ -1,0 +1,100 @@
+//! Lines of the audit log whose number strangers could choose.
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+use std::time::Instant;
+
+use profiler_core::limits::bounded;
+
+use crate::limits::{
+    AUDIT_TEXT_BYTES_MAX, DENIALS_LOGGED, DENIALS_LOGGED_PER_PEER, DENIED_PEERS_MAX, DENIED_PERIOD,
+};
+use crate::sync::lock;
+
+/// Logs rejected requests: each of the first of a peer in a period, later ones as a number.
+#[derive(Debug, Default)]
+pub(crate) struct DeniedLog {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    period_start: Option<Instant>,
+    /// Lines of each peer in this period.
+    lines: HashMap<String, u32>,
+    logged: u32,
+    omitted: u64,
+}
+
+/// What becomes of a line.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Line {
+    Omitted,
+    Logged { omitted_before: u64 },
+}
+
+impl DeniedLog {
+    /// Logs that a request was rejected.
+    pub(crate) fn report(&self, peer: &str, reason: &str, method: &str, path: &str) {
+        match lock(&self.state).admit(peer, Instant::now()) {
+            Line::Omitted => {}
+            Line::Logged { omitted_before } => {
+                let [peer, method, path] =
+                    [peer, method, path].map(|text| bounded(text, AUDIT_TEXT_BYTES_MAX));
+                let [peer, method, path] = [&*peer, &*method, &*path];
+                tracing::warn!(
+                    target: "audit", peer, reason, method, path, omitted_before, "request rejected"
+                );
+            }
+        }
+    }
+}
+
+impl State {
+    fn admit(&mut self, peer: &str, now: Instant) -> Line {
+        let is_over = |start: Instant| now.duration_since(start) >= DENIED_PERIOD;
+        if self.period_start.is_none_or(is_over) {
+            self.period_start = Some(now);
+            self.lines.clear();
+            self.logged = 0;
+        }
+        let has_room = self.logged < DENIALS_LOGGED
+            && (self.lines.len() < DENIED_PEERS_MAX || self.lines.contains_key(peer));
+        if has_room {
+            let lines = self.lines.entry(peer.to_owned()).or_default();
+            if *lines < DENIALS_LOGGED_PER_PEER {
+                *lines += 1;
+                self.logged += 1;
+                return Line::Logged { omitted_before: std::mem::take(&mut self.omitted) };
+            }
+        }
+        self.omitted += 1;
+        Line::Omitted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_limited_per_peer_and_in_all_and_omitted_ones_are_counted() {
+        let mut state = State::default();
+        let start = Instant::now();
+        let logged = |omitted_before| Line::Logged { omitted_before };
+        for _ in 0..DENIALS_LOGGED_PER_PEER {
+            assert_eq!(state.admit("a", start), logged(0));
+        }
+        assert_eq!(state.admit("a", start), Line::Omitted);
+        assert_eq!(state.admit("a", start), Line::Omitted);
+        assert_eq!(state.admit("b", start), logged(2));
+        let mut peers = 2;
+        while state.logged < DENIALS_LOGGED {
+            peers += 1;
+            assert_eq!(state.admit(&peers.to_string(), start), logged(0));
+        }
+        assert_eq!(state.admit("another", start), Line::Omitted);
+        assert_eq!(state.admit("a", start + DENIED_PERIOD), logged(1));
+        assert_eq!(state.lines.len(), 1);
+    }
+}

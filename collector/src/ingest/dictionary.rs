@@ -1,0 +1,110 @@
+//! Dictionaries: the tables that an agent adds to its session. A large one takes a while, in which others
+//! use the tree and the session. It is therefore applied in slices, each under their locks.
+
+use std::borrow::Cow;
+use std::sync::RwLock;
+use std::thread;
+
+use profiler_core::Timestamp;
+use profiler_core::wire::v1::{self, collector_message::Kind};
+use profiler_core::wire::{Marks, Translation};
+
+use super::{Attachment, Ingest, StaleStream, refuse};
+use crate::limits::DICTIONARY_SLICE_ENTRIES;
+use crate::shares::{Account, Quota};
+use crate::sync::{read, write};
+use crate::tree::{DictionaryError, Tree};
+
+/// A dictionary that is applied in slices.
+#[derive(Debug)]
+pub(crate) struct PendingDictionary<'a> {
+    message: Cow<'a, v1::Dictionary>,
+    /// What the session held after the last slice; `None` before the first.
+    applied: Option<Marks>,
+}
+
+/// What became of a slice.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) enum SliceOutcome {
+    More,
+    Done,
+    Refused(Kind),
+}
+
+impl<'a> PendingDictionary<'a> {
+    pub(crate) fn new(message: &'a v1::Dictionary) -> PendingDictionary<'a> {
+        PendingDictionary { message: Cow::Borrowed(message), applied: None }
+    }
+
+    /// Applies the next slice. Returns whether there are more. Past the account's quotas, new names and
+    /// new stacks become `[overflow]`.
+    fn apply(
+        &mut self,
+        tree: &RwLock<Tree>,
+        translation: &mut Translation,
+        account: &Account,
+    ) -> Result<bool, DictionaryError> {
+        if self.applied != Some(translation.marks()) {
+            translation.check(&self.message)?;
+            if let Cow::Borrowed(message) = self.message {
+                let may_add = account.may_add_symbols();
+                self.message = read(tree).admit(message, may_add)?;
+                if !may_add && self.message.strings != message.strings {
+                    account.note_refusal(Quota::SymbolBytes);
+                }
+            }
+        }
+        let nodes_left = account.nodes_left();
+        let applied = write(tree).apply_slice(
+            &self.message,
+            translation,
+            DICTIONARY_SLICE_ENTRIES,
+            nodes_left,
+        )?;
+        account.note_growth(applied.nodes, applied.symbol_bytes);
+        if applied.overflowed && applied.nodes >= nodes_left {
+            account.note_refusal(Quota::Nodes);
+        }
+        self.applied = Some(translation.marks());
+        Ok(applied.has_more)
+    }
+}
+
+impl Ingest {
+    /// Applies a dictionary. Returns a refusal if it is invalid. A large one takes a while, in which
+    /// others use the tree and the session: it is applied in slices, each under their locks.
+    pub(crate) fn receive_dictionary(
+        &self,
+        attachment: &Attachment,
+        dictionary: &v1::Dictionary,
+        received_at: Timestamp,
+    ) -> Result<Option<Kind>, StaleStream> {
+        let mut pending = PendingDictionary::new(dictionary);
+        loop {
+            let applied = self.apply_slice(attachment, &mut pending, received_at)?;
+            match applied {
+                SliceOutcome::More => thread::yield_now(),
+                SliceOutcome::Done => return Ok(None),
+                SliceOutcome::Refused(kind) => return Ok(Some(kind)),
+            }
+        }
+    }
+
+    /// Applies the next slice of a dictionary. A dictionary is checked whole before its first slice.
+    pub(crate) fn apply_slice(
+        &self,
+        attachment: &Attachment,
+        pending: &mut PendingDictionary<'_>,
+        received_at: Timestamp,
+    ) -> Result<SliceOutcome, StaleStream> {
+        let mut session = attachment.session(received_at)?;
+        let translation = &mut session.translation;
+        let applied = pending.apply(&self.state.tree, translation, &attachment.account);
+        Ok(match applied {
+            Ok(true) => SliceOutcome::More,
+            Ok(false) => SliceOutcome::Done,
+            // A dictionary has no send time, so a refusal of it carries no receipt.
+            Err(error) => SliceOutcome::Refused(refuse(&mut session, 0, error.to_string(), None)),
+        })
+    }
+}

@@ -1,0 +1,266 @@
+//! Names of functions that agents send without one, from symbol files. Names are applied when a query
+//! is answered, so a file names the past too.
+//!
+//! `docs/design/symbols.md` has the reasons.
+
+mod files;
+mod finder;
+mod upload;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use profiler_core::{Frame, Timestamp};
+
+use self::files::SymbolFiles;
+pub(crate) use self::files::{FileError, ListedFile};
+use self::finder::Finder;
+pub(crate) use self::upload::{Piece, Received, UploadError};
+use crate::limits::{LOOKUP_ADDRESSES, NAMED_ADDRESSES_MAX, NAMING_WAIT_MAX};
+use crate::sync::lock;
+
+/// The functions at an address: the compiled one, then those inlined into it.
+pub(crate) type Functions = Arc<[Frame<Arc<str>>]>;
+
+/// Addresses to name, by build id.
+pub(crate) type Addresses = BTreeMap<Arc<str>, BTreeSet<u64>>;
+
+/// Where a collector looks for files with debug information: in the folder, then at the servers in
+/// their order.
+#[derive(Clone, Debug)]
+pub struct SymbolSource {
+    /// A folder in GNU layout: `.build-id/xx/yyyy.debug`.
+    pub folder: Option<PathBuf>,
+    /// URLs of debuginfod servers, to which `/buildid/BUILDID/debuginfo` is added.
+    pub debuginfod: Vec<String>,
+    /// The program that fetches and reads such a file, in a process of its own: `PROGRAM symbols reduce
+    /// FILE-OR-URL --output FILE`. It ends with [`NOT_FOUND_CODE`] if a server does not have the file.
+    pub program: PathBuf,
+}
+
+/// Exit code of a reader whose server does not have the file.
+pub const NOT_FOUND_CODE: u8 = 3;
+
+/// Names functions from symbol files.
+#[derive(Debug, Default)]
+pub(crate) struct Naming {
+    /// `None`: the collector has no folder.
+    files: Option<SymbolFiles>,
+    finder: Option<Finder>,
+    /// Rises whenever an address may have another name than before.
+    revision: AtomicU64,
+    known: Mutex<KnownNames>,
+}
+
+/// Names that were looked up.
+#[derive(Debug, Default)]
+struct KnownNames {
+    revision: u64,
+    by_build: BTreeMap<Arc<str>, BTreeMap<u64, Functions>>,
+    count: usize,
+    /// Builds with addresses that no query had the time to look up.
+    unfinished: BTreeSet<Arc<str>>,
+}
+
+/// Why a module has no names.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Missing {
+    /// They are being looked up or read: the next query has more.
+    Pending,
+    /// No source has them.
+    NoFile,
+    /// The file has no function at these addresses.
+    NoFunction,
+    /// The file that has them cannot be used.
+    Unusable(String),
+    /// Nothing identifies the module.
+    NoBuildId,
+}
+
+impl Naming {
+    /// Keeps symbol files in `folder`, which is created with the first of them.
+    pub(crate) fn open(folder: PathBuf, source: Option<SymbolSource>) -> Naming {
+        Naming {
+            files: Some(SymbolFiles::new(folder)),
+            finder: source.map(Finder::new),
+            ..Naming::default()
+        }
+    }
+
+    /// A number that changes whenever an address may have another name.
+    pub(crate) fn revision(&self) -> u64 {
+        self.revision.load(Ordering::Acquire)
+    }
+
+    /// The known names of these addresses. Looks up those that are not known yet, for at most
+    /// [`NAMING_WAIT_MAX`].
+    pub(crate) fn names(&self, wanted: &Addresses) -> BTreeMap<Arc<str>, BTreeMap<u64, Functions>> {
+        let Some(files) = &self.files else { return BTreeMap::new() };
+        let deadline = Instant::now() + NAMING_WAIT_MAX;
+        let revision = self.revision();
+        let mut found = BTreeMap::new();
+        for (build, addresses) in wanted {
+            let mut names = lock(&self.known).of(revision, build, addresses);
+            let unknown: Vec<u64> =
+                addresses.iter().copied().filter(|address| !names.contains_key(address)).collect();
+            let mut is_finished = true;
+            for part in unknown.chunks(LOOKUP_ADDRESSES) {
+                if Instant::now() >= deadline {
+                    is_finished = false;
+                    break;
+                }
+                match files.lookup(build, part) {
+                    Ok(Some(part)) => {
+                        let part = part.into_iter().map(|(at, frames)| (at, frames.into()));
+                        names.extend(part);
+                    }
+                    Ok(None) => {
+                        self.want(build);
+                        break;
+                    }
+                    Err(error) => {
+                        tracing::debug!(build = &**build, %error, "a symbol file cannot be used");
+                        break;
+                    }
+                }
+            }
+            lock(&self.known).keep(revision, build, &names, is_finished);
+            found.insert(build.clone(), names);
+        }
+        found
+    }
+
+    fn want(&self, build: &str) {
+        if let Some(finder) = &self.finder {
+            finder.want(build);
+        }
+    }
+
+    /// Whether there are addresses that no query had the time to look up.
+    pub(crate) fn is_unfinished(&self) -> bool {
+        !lock(&self.known).unfinished.is_empty()
+    }
+
+    /// Why addresses of that build have no names.
+    pub(crate) fn why_missing(&self, build: &str) -> Missing {
+        if build.is_empty() {
+            return Missing::NoBuildId;
+        }
+        let Some(files) = &self.files else { return Missing::NoFile };
+        if lock(&self.known).unfinished.contains(build) {
+            return Missing::Pending;
+        }
+        match (files.check(build), &self.finder) {
+            (Ok(true), _) => Missing::NoFunction,
+            (Ok(false), Some(finder)) => finder.why_missing(build),
+            (Ok(false), None) => Missing::NoFile,
+            (Err(error), _) => Missing::Unusable(error.to_string()),
+        }
+    }
+
+    /// Adds a piece of a symbol file.
+    pub(crate) fn receive(&self, piece: &Piece<'_>) -> Result<Received, UploadError> {
+        let files = self.files.as_ref().ok_or(UploadError::NoFolder)?;
+        let received = upload::receive(files, piece)?;
+        if received.is_stored && !received.was_known {
+            self.revise();
+        }
+        Ok(received)
+    }
+
+    /// All symbol files, by build id.
+    pub(crate) fn list(&self) -> Vec<ListedFile> {
+        self.files.as_ref().map(SymbolFiles::list).unwrap_or_default()
+    }
+
+    /// Reads all of each symbol file. Returns what is wrong, by build id.
+    pub(crate) fn verify(&self) -> Vec<(String, FileError)> {
+        let Some(files) = &self.files else { return Vec::new() };
+        let verify = |file: ListedFile| {
+            let result = files.verify(&file.build_id);
+            result.err().map(|error| (file.build_id, error))
+        };
+        files.list().into_iter().filter_map(verify).collect()
+    }
+
+    /// Removes the symbol files that nothing used since then. Returns them.
+    pub(crate) fn remove_unused(&self, since: Timestamp) -> Result<Vec<ListedFile>, FileError> {
+        let Some(files) = &self.files else { return Ok(Vec::new()) };
+        let removed = files.remove_unused(since)?;
+        if !removed.is_empty() {
+            self.revise();
+        }
+        Ok(removed)
+    }
+
+    /// Reads one file that a query wants, in a process of its own. Returns whether there was one.
+    pub(crate) fn find_next(&self) -> bool {
+        let (Some(files), Some(finder)) = (&self.files, &self.finder) else { return false };
+        let Some(build) = finder.next() else { return false };
+        if finder.find(files, &build) {
+            self.revise();
+        }
+        true
+    }
+
+    fn revise(&self) {
+        self.revision.fetch_add(1, Ordering::AcqRel);
+    }
+}
+
+impl KnownNames {
+    fn at(&mut self, revision: u64) -> &mut KnownNames {
+        if self.revision != revision || self.count > NAMED_ADDRESSES_MAX {
+            *self = KnownNames { revision, ..KnownNames::default() };
+        }
+        self
+    }
+
+    fn of(
+        &mut self,
+        revision: u64,
+        build: &str,
+        addresses: &BTreeSet<u64>,
+    ) -> BTreeMap<u64, Functions> {
+        let Some(known) = self.at(revision).by_build.get(build) else { return BTreeMap::new() };
+        let name = |address: &u64| Some((*address, known.get(address)?.clone()));
+        addresses.iter().filter_map(name).collect()
+    }
+
+    fn keep(
+        &mut self,
+        revision: u64,
+        build: &Arc<str>,
+        names: &BTreeMap<u64, Functions>,
+        is_finished: bool,
+    ) {
+        let this = self.at(revision);
+        let known = this.by_build.entry(build.clone()).or_default();
+        let before = known.len();
+        known.extend(names.iter().map(|(address, functions)| (*address, functions.clone())));
+        this.count += known.len() - before;
+        if is_finished {
+            this.unfinished.remove(build);
+        } else {
+            this.unfinished.insert(build.clone());
+        }
+    }
+}
+
+/// Whether it is a build id that can be asked for: 4 to 64 bytes in lowercase hexadecimal.
+fn is_build_id(text: &str) -> bool {
+    let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    (8..=128).contains(&text.len()) && text.len().is_multiple_of(2) && text.bytes().all(is_digit)
+}
+
+/// The path of a build below a folder, in GNU layout.
+fn path_of(folder: &Path, build: &str, extension: &str) -> PathBuf {
+    let (first, rest) = build.split_at(2);
+    folder.join(first).join(format!("{rest}.{extension}"))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,355 @@
+//! Uploads, lookups and files that the collector finds.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::Command;
+
+use expect_test::expect;
+use sha2::{Digest as _, Sha256};
+use symbols::file::{build_id_of, reduce};
+use tempfile::TempDir;
+
+use super::*;
+
+const SOURCE: &str = "
+static inline __attribute__((always_inline)) long twice(long a) { return a * 2 ^ a >> 3; }
+__attribute__((noinline)) long sum(const long *values, long count) {
+    long total = 0;
+    for (long i = 0; i < count; i++) total += twice(values[i]);
+    return total;
+}
+";
+
+/// A library in three forms: with debug information, stripped, and of another build.
+struct Libraries {
+    folder: TempDir,
+    build_id: String,
+}
+
+impl Libraries {
+    fn compile() -> Libraries {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        fs::write(path("a.c"), SOURCE).unwrap();
+        fs::write(path("b.c"), SOURCE.replace('3', "5")).unwrap();
+        for name in ["a", "b"] {
+            let options = ["-O2", "-g", "-shared", "-fPIC", "-nostdlib", "-Wl,--build-id", "-o"];
+            run(Command::new("cc").args(options).arg(path(name)).arg(path(&format!("{name}.c"))));
+        }
+        run(Command::new("strip").arg("-o").arg(path("stripped")).arg(path("a")));
+        let build_id = build_id_of(&fs::read(path("a")).unwrap()).unwrap();
+        Libraries { folder, build_id }
+    }
+
+    /// The symbol file of one of them.
+    fn symbols(&self, name: &str) -> Vec<u8> {
+        let library = fs::read(self.folder.path().join(name)).unwrap();
+        let mut file = Vec::new();
+        reduce(&library, &mut file).unwrap();
+        file
+    }
+
+    /// The symbol file of the other build, with the build id of the first one.
+    fn forged(&self) -> Vec<u8> {
+        let mut library = fs::read(self.folder.path().join("b")).unwrap();
+        let other = bytes_of(&build_id_of(&library).unwrap());
+        let at = library.windows(other.len()).position(|part| part == other).unwrap();
+        library[at..at + other.len()].copy_from_slice(&bytes_of(&self.build_id));
+        let mut file = Vec::new();
+        reduce(&library, &mut file).unwrap();
+        file
+    }
+
+    fn naming(&self, source: Option<SymbolSource>) -> Naming {
+        Naming::open(self.folder.path().join("data/symbols"), source)
+    }
+
+    /// The names in the page of the code, as text.
+    fn names(&self, naming: &Naming) -> BTreeSet<String> {
+        let build: Arc<str> = self.build_id.as_str().into();
+        let wanted = Addresses::from([(build.clone(), (0x1000..0x1100).collect())]);
+        let names = naming.names(&wanted);
+        let of_build = names.get(&build).cloned().unwrap_or_default();
+        let chains = of_build.values().filter(|functions| !functions.is_empty());
+        let text = |functions: &Functions| {
+            let names = functions.iter().map(|frame| &*frame.function);
+            names.collect::<Vec<_>>().join(" + ")
+        };
+        chains.map(text).collect()
+    }
+}
+
+fn run(command: &mut Command) {
+    assert!(command.status().unwrap().success(), "{command:?}");
+}
+
+fn bytes_of(hexadecimal: &str) -> Vec<u8> {
+    let pairs = (0..hexadecimal.len()).step_by(2);
+    pairs.map(|at| u8::from_str_radix(&hexadecimal[at..at + 2], 16).unwrap()).collect()
+}
+
+fn sha256(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Uploads in pieces of `step` bytes.
+fn upload(
+    naming: &Naming,
+    build_id: &str,
+    file: &[u8],
+    step: usize,
+    replace: bool,
+) -> Result<Received, UploadError> {
+    let sha256 = sha256(file);
+    let bytes = file.len() as u64;
+    let send = |offset: usize, content: &[u8]| {
+        let offset = offset as u64;
+        naming.receive(&Piece { build_id, sha256: &sha256, bytes, offset, content, replace })
+    };
+    let mut received = send(0, &[])?;
+    while !received.is_stored {
+        let start = received.bytes as usize;
+        received = send(start, &file[start..file.len().min(start + step)])?;
+    }
+    Ok(received)
+}
+
+#[test]
+fn an_upload_in_pieces_names_addresses_and_is_kept_once() {
+    let libraries = Libraries::compile();
+    let naming = libraries.naming(None);
+    let build = &libraries.build_id;
+    assert!(libraries.names(&naming).is_empty());
+    assert_eq!(naming.why_missing(build), Missing::NoFile);
+    let file = libraries.symbols("a");
+    let before = naming.revision();
+    let received = upload(&naming, build, &file, 100, false).unwrap();
+    assert!(received.is_stored && !received.was_known);
+    assert!(naming.revision() > before, "cached answers have other names");
+    let names = libraries.names(&naming);
+    assert!(names.contains("sum") && names.contains("sum + twice"), "{names:?}");
+    assert_eq!(naming.why_missing(build), Missing::NoFunction);
+
+    let again = upload(&naming, build, &file, 100, false).unwrap();
+    assert!(again.was_known);
+    let list = naming.list();
+    assert_eq!((list.len(), list[0].bytes), (1, file.len() as u64));
+    assert!(naming.verify().is_empty());
+    // As another collector finds them later.
+    assert_eq!(libraries.names(&libraries.naming(None)), names);
+}
+
+#[test]
+fn an_upload_that_broke_off_continues_where_it_was() {
+    let libraries = Libraries::compile();
+    let file = libraries.symbols("a");
+    let hash = sha256(&file);
+    let send = |naming: &Naming, offset: usize, end: usize| {
+        let piece = Piece {
+            build_id: &libraries.build_id,
+            sha256: &hash,
+            bytes: file.len() as u64,
+            offset: offset as u64,
+            content: &file[offset..end],
+            replace: false,
+        };
+        naming.receive(&piece).unwrap()
+    };
+    assert_eq!(send(&libraries.naming(None), 0, 100).bytes, 100);
+    let naming = libraries.naming(None);
+    // What is sent twice, or too far ahead, changes nothing.
+    assert_eq!(send(&naming, 0, 100).bytes, 100);
+    assert_eq!(send(&naming, 200, 300).bytes, 100);
+    assert!(send(&naming, 100, file.len()).is_stored);
+    assert!(!libraries.names(&naming).is_empty());
+}
+
+#[test]
+fn a_better_file_replaces_a_worse_one_and_a_contradicting_one_is_rejected() {
+    let libraries = Libraries::compile();
+    let naming = libraries.naming(None);
+    let build = &libraries.build_id;
+    upload(&naming, build, &libraries.symbols("stripped"), 1 << 20, false).unwrap();
+    assert_eq!(libraries.names(&naming), BTreeSet::from(["sum".to_owned()]));
+    upload(&naming, build, &libraries.symbols("a"), 1 << 20, false).unwrap();
+    let full = libraries.names(&naming);
+    assert!(full.contains("sum + twice"), "{full:?}");
+    for other in [libraries.symbols("stripped"), libraries.forged()] {
+        let error = upload(&naming, build, &other, 1 << 20, false).unwrap_err();
+        assert!(matches!(error, UploadError::Conflict { .. }), "{error}");
+        assert_eq!(libraries.names(&naming), full, "nothing changed");
+    }
+    upload(&naming, build, &libraries.forged(), 1 << 20, true).unwrap();
+    assert_eq!(naming.list().len(), 1);
+}
+
+#[test]
+fn what_is_wrong_with_an_upload_is_said_and_nothing_is_kept() {
+    let libraries = Libraries::compile();
+    let naming = libraries.naming(None);
+    let build = &libraries.build_id;
+    let good = libraries.symbols("a");
+    let mut damaged = good.clone();
+    damaged[20] ^= 1;
+    let error = |build: &str, file: &[u8]| {
+        let error = upload(&naming, build, file, 1 << 20, false).unwrap_err();
+        error.to_string().replace(build, "BUILD")
+    };
+    let zeros = "00".repeat(20);
+    let errors = [
+        error("../../etc", &good),
+        error(&zeros, &good).replace(&libraries.build_id, "OTHER"),
+        error(build, &damaged),
+        error(build, &good[..good.len() / 2]),
+        error(build, &fs::read(libraries.folder.path().join("a")).unwrap()),
+        upload(&Naming::default(), build, &good, 1 << 20, false).unwrap_err().to_string(),
+    ];
+    expect![[r#"
+        build_id="BUILD" is no build id: 8 to 128 digits of lowercase hexadecimal are expected
+        the symbol file is rejected: it is of build id OTHER, not BUILD
+        the symbol file is rejected: its starts are damaged: the checksum is wrong
+        the symbol file is rejected: it is truncated: its last bytes are missing
+        the symbol file is rejected: it is not a symbol file; `emberline symbols upload` makes one from an ELF file
+        this collector keeps no symbols, because it keeps nothing: start it with --data DIR
+    "#]]
+    .assert_eq(&(errors.join("\n") + "\n"));
+    let wrong = Piece {
+        build_id: build,
+        sha256: &sha256(b"other"),
+        bytes: good.len() as u64,
+        offset: 0,
+        content: &good,
+        replace: false,
+    };
+    assert!(matches!(naming.receive(&wrong), Err(UploadError::Damaged { .. })));
+    assert!(naming.list().is_empty() && libraries.names(&naming).is_empty());
+    assert_eq!(SymbolFiles::new(libraries.folder.path().join("data/symbols")).bytes(), 0);
+}
+
+#[test]
+fn unused_files_are_removed_and_damaged_ones_are_reported() {
+    let libraries = Libraries::compile();
+    let naming = libraries.naming(None);
+    let build = &libraries.build_id;
+    upload(&naming, build, &libraries.symbols("a"), 1 << 20, false).unwrap();
+    let used_at = naming.list()[0].used_at;
+    assert!(naming.remove_unused(used_at).unwrap().is_empty());
+
+    let path = path_of(&libraries.folder.path().join("data/symbols"), build, "symbols");
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[20] ^= 1;
+    fs::write(&path, bytes).unwrap();
+    let problems = libraries.naming(None).verify();
+    assert_eq!(problems.len(), 1);
+    assert_eq!(problems[0].1.to_string(), "its starts are damaged: the checksum is wrong");
+
+    let removed = naming.remove_unused(used_at.shifted(i64::from(u32::MAX) * 1_000)).unwrap();
+    assert_eq!(removed.len(), 1);
+    assert!(libraries.names(&naming).is_empty());
+}
+
+/// A program in place of `emberline`, by a script.
+fn source(libraries: &Libraries, script: &str) -> SymbolSource {
+    let program = libraries.folder.path().join("reader");
+    fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o700)).unwrap();
+    SymbolSource {
+        folder: Some(libraries.folder.path().to_owned()),
+        debuginfod: Vec::new(),
+        program,
+    }
+}
+
+#[test]
+fn a_reader_that_is_killed_costs_the_names_of_its_file_only() {
+    let libraries = Libraries::compile();
+    let build = &libraries.build_id;
+    let debug = path_of(&libraries.folder.path().join(".build-id"), build, "debug");
+    fs::create_dir_all(debug.parent().unwrap()).unwrap();
+    fs::copy(libraries.folder.path().join("a"), &debug).unwrap();
+    for (script, expected) in [
+        ("kill -9 $$", "its reader ended by signal: 9"),
+        ("echo 'section .debug_info claims too much' >&2; exit 1", "claims too much"),
+        ("exit 0", "No such file or directory"),
+    ] {
+        let naming = libraries.naming(Some(source(&libraries, script)));
+        assert!(libraries.names(&naming).is_empty());
+        assert_eq!(naming.why_missing(build), Missing::Pending);
+        assert!(naming.find_next());
+        let Missing::Unusable(reason) = naming.why_missing(build) else { panic!("{script}") };
+        assert!(reason.contains(expected), "{reason}");
+        // It is not read again for each query.
+        assert!(libraries.names(&naming).is_empty() && !naming.find_next());
+    }
+}
+
+#[test]
+fn a_file_that_the_collector_finds_is_read_once() {
+    let libraries = Libraries::compile();
+    let build = &libraries.build_id;
+    let made = libraries.folder.path().join("made");
+    fs::write(&made, libraries.symbols("a")).unwrap();
+    // PROGRAM symbols reduce --limited FILE --output FILE
+    let naming = libraries.naming(Some(source(&libraries, &format!("cp {} $6", made.display()))));
+    libraries.names(&naming);
+    assert!(naming.find_next());
+    assert_eq!(naming.why_missing(build), Missing::NoFile, "there is no debug file");
+    let debug = path_of(&libraries.folder.path().join(".build-id"), build, "debug");
+    fs::create_dir_all(debug.parent().unwrap()).unwrap();
+    fs::write(&debug, "its reader does not look").unwrap();
+    let starts = libraries.folder.path().join("starts");
+    let script = format!("echo start >> {}; cp {} $6", starts.display(), made.display());
+    let naming = libraries.naming(Some(source(&libraries, &script)));
+    let before = naming.revision();
+    // The profiles of 1,000 workers that run this build, before and after.
+    for _ in 0..500 {
+        assert!(libraries.names(&naming).is_empty());
+    }
+    assert!(naming.find_next());
+    assert!(naming.revision() > before);
+    for _ in 0..500 {
+        assert!(libraries.names(&naming).contains("sum + twice"));
+        assert!(!naming.find_next());
+    }
+    assert_eq!(fs::read_to_string(&starts).unwrap().lines().count(), 1);
+}
+
+#[test]
+fn servers_are_asked_in_their_order_and_a_missing_file_is_no_failure() {
+    let libraries = Libraries::compile();
+    let build = &libraries.build_id;
+    let folder = libraries.folder.path();
+    let made = folder.join("made");
+    fs::write(&made, libraries.symbols("a")).unwrap();
+    let asked = folder.join("asked");
+    // PROGRAM symbols reduce --limited URL --output FILE
+    let script = format!(
+        "echo $4 >> {}; case $4 in *//none/*) exit 3;; *//bad/*) echo broken >&2; exit 1;; esac; cp {} $6",
+        asked.display(),
+        made.display()
+    );
+    let naming_by = |servers: &[&str]| {
+        let debuginfod = servers.iter().map(|server| (*server).to_owned()).collect();
+        libraries.naming(Some(SymbolSource { debuginfod, ..source(&libraries, &script) }))
+    };
+    let naming = naming_by(&["http://none/"]);
+    libraries.names(&naming);
+    assert!(naming.find_next());
+    assert_eq!(naming.why_missing(build), Missing::NoFile);
+
+    let naming = naming_by(&["http://bad"]);
+    libraries.names(&naming);
+    assert!(naming.find_next());
+    let Missing::Unusable(reason) = naming.why_missing(build) else { panic!() };
+    assert_eq!(reason, format!("http://bad/buildid/{build}/debuginfo: broken"));
+
+    fs::remove_file(&asked).unwrap();
+    let naming = naming_by(&["http://none/", "http://bad", "http://good", "http://never"]);
+    libraries.names(&naming);
+    assert!(naming.find_next());
+    assert!(libraries.names(&naming).contains("sum + twice"));
+    let asked = fs::read_to_string(&asked).unwrap();
+    let servers = asked.lines().map(|url| url.split('/').nth(2).unwrap());
+    assert_eq!(servers.collect::<Vec<_>>(), ["none", "bad", "good"]);
+}

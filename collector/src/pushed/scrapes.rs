@@ -1,0 +1,64 @@
+//! What became of the services that the collector asks for profiles.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use profiler_core::Timestamp;
+
+use crate::sync::lock;
+
+/// What became of a service that is asked again and again.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct ScrapeStatus {
+    /// Its address, for people.
+    pub(crate) url: String,
+    pub(crate) every: Duration,
+    /// When the last profile was stored.
+    pub(crate) stored_at: Option<Timestamp>,
+    pub(crate) stored: u64,
+    pub(crate) failed: u64,
+    /// Why there is no profile since the last one.
+    pub(crate) failure: Option<String>,
+}
+
+/// All services by name.
+#[derive(Debug, Default)]
+pub(crate) struct Scrapes(Mutex<BTreeMap<String, ScrapeStatus>>);
+
+impl Scrapes {
+    pub(crate) fn add(&self, name: &str, url: &str, every: Duration) {
+        let status = ScrapeStatus {
+            url: url.to_owned(),
+            every,
+            stored_at: None,
+            stored: 0,
+            failed: 0,
+            failure: None,
+        };
+        lock(&self.0).insert(name.to_owned(), status);
+    }
+
+    /// Notes what became of a profile. Returns whether the service failed or came back just now.
+    pub(crate) fn note(&self, name: &str, result: Result<Timestamp, String>) -> bool {
+        let mut by_name = lock(&self.0);
+        let Some(status) = by_name.get_mut(name) else { return false };
+        let had_failed = status.failure.is_some();
+        match result {
+            Ok(now) => {
+                status.stored += 1;
+                status.stored_at = Some(now);
+                status.failure = None;
+            }
+            Err(failure) => {
+                status.failed += 1;
+                status.failure = Some(failure);
+            }
+        }
+        had_failed != status.failure.is_some()
+    }
+
+    pub(crate) fn all(&self) -> BTreeMap<String, ScrapeStatus> {
+        lock(&self.0).clone()
+    }
+}

@@ -1,0 +1,53 @@
+//! Time in functions without a name.
+
+use std::collections::BTreeMap;
+
+use profiler_core::{FrameKind, Profile};
+
+use crate::limits::UNNAMED_MODULES_MAX;
+use crate::naming::{Missing, Naming};
+
+/// Own time of a profile in functions without a name.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Unnamed {
+    pub(crate) total_ns: u64,
+    /// Those with the most time first.
+    pub(crate) modules: Vec<UnnamedModule>,
+}
+
+/// The part of it in one module.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct UnnamedModule {
+    pub(crate) module: String,
+    pub(crate) build_id: String,
+    pub(crate) own_ns: u64,
+    pub(crate) why: Missing,
+}
+
+impl Unnamed {
+    pub(super) fn of(profile: &Profile, naming: &Naming) -> Unnamed {
+        let mut by_module: BTreeMap<(&str, &str), u64> = BTreeMap::new();
+        for node in profile.nodes().iter().filter(|node| !node.own.is_zero()) {
+            let frame = profile.frame(node.frame);
+            if frame.kind == FrameKind::Unresolved {
+                let own_ns = by_module.entry((frame.module, frame.build_id)).or_default();
+                *own_ns = own_ns.saturating_add(node.own.total_ns());
+            }
+        }
+        let total_ns = by_module.values().fold(0, |sum: u64, own_ns| sum.saturating_add(*own_ns));
+        let mut modules: Vec<_> = by_module.into_iter().collect();
+        modules.sort_by_key(|(module, own_ns)| (std::cmp::Reverse(*own_ns), *module));
+        modules.truncate(UNNAMED_MODULES_MAX);
+        let modules = modules.into_iter().map(|((module, build_id), own_ns)| UnnamedModule {
+            module: module.to_owned(),
+            build_id: build_id.to_owned(),
+            own_ns,
+            why: naming.why_missing(build_id),
+        });
+        Unnamed { total_ns, modules: modules.collect() }
+    }
+
+    pub(crate) fn is_pending(&self) -> bool {
+        self.modules.iter().any(|module| module.why == Missing::Pending)
+    }
+}

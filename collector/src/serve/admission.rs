@@ -1,0 +1,315 @@
+//! Fair shares of readers: how many requests of a peer run, and how much memory its answers take.
+
+use std::net::Ipv4Addr;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use axum::body::{Body, Bytes, HttpBody};
+use axum::extract::{Request, State};
+use axum::http::{Extensions, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse as _, Response};
+use hyper::body::{Frame, SizeHint};
+use tokio::task::spawn_blocking;
+use tokio::time::sleep;
+
+use super::error::ErrorAnswer;
+use super::gate::Caller;
+use super::gzip;
+use super::identity::Identity;
+use crate::limits::{ANSWER_BYTES_MAX, ANSWER_PIECE_BYTES, ANSWER_RETRY_EVERY, QUERY_WAIT_MAX};
+use crate::shares::{Account, Accounts, MemoryPool, Quota, Reservation, Slot, SlotPool, Turn};
+use crate::sync::lock;
+
+/// A pool of slots for some routes.
+#[derive(Clone)]
+pub(super) struct Admission {
+    accounts: Arc<Accounts>,
+    slots: Arc<SlotPool>,
+    answers: Arc<MemoryPool>,
+}
+
+/// Computing goes on only when the answer before has room, so that finished answers cannot pile up.
+#[derive(Clone)]
+pub(super) struct ComputePermit {
+    _turn: Arc<Turn>,
+}
+
+impl ComputePermit {
+    pub(super) fn new(turn: Turn) -> ComputePermit {
+        ComputePermit { _turn: Arc::new(turn) }
+    }
+}
+
+impl Admission {
+    pub(super) fn new(accounts: Arc<Accounts>, quota: Quota, slots_max: usize) -> Admission {
+        let answers = MemoryPool::new(Quota::AnswerBytes, ANSWER_BYTES_MAX);
+        Admission { accounts, slots: SlotPool::new(quota, slots_max), answers }
+    }
+
+    /// The same memory of answers, for other slots.
+    pub(super) fn with_slots(&self, quota: Quota, slots_max: usize) -> Admission {
+        Admission { slots: SlotPool::new(quota, slots_max), ..self.clone() }
+    }
+
+    fn account(&self, extensions: &Extensions) -> Arc<Account> {
+        // Only tests call the routes without the middleware that adds it.
+        let unknown = || Identity::Address(Ipv4Addr::LOCALHOST.into());
+        let identity = extensions.get().cloned().unwrap_or_else(unknown);
+        let quotas = extensions.get::<Caller>().and_then(Caller::quotas);
+        self.accounts.of(&identity, quotas)
+    }
+}
+
+/// Answers a request if its peer has a share of the slots left. The slot is returned when the answer
+/// is computed; its memory when it is written.
+pub(super) async fn admit(
+    State(admission): State<Admission>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let account = admission.account(request.extensions());
+    let slot = match admission.slots.take(&account) {
+        Ok(slot) => slot,
+        Err(reason) => return ErrorAnswer::from(reason).into_response(),
+    };
+    let accepts_gzip = gzip::accepts_gzip(request.headers());
+    request.extensions_mut().insert(account.clone());
+    let response = next.run(request).await;
+    drop(slot);
+    let response = match compress(response, accepts_gzip).await {
+        Ok(response) => response,
+        Err(error) => return error.into_response(),
+    };
+    hold_answer(&admission.answers, &account, response).await
+}
+
+/// Compresses a finished answer on a thread that may block, before its memory is counted: less of it is
+/// held, and threads that serve agents do not wait.
+async fn compress(mut response: Response, accepts_gzip: bool) -> Result<Response, ErrorAnswer> {
+    if !gzip::is_compressible(&response) {
+        return Ok(response);
+    }
+    gzip::add_vary(response.headers_mut());
+    let length = response.body().size_hint().exact().unwrap_or(0);
+    if !accepts_gzip || length < gzip::COMPRESSED_BYTES_MIN as u64 {
+        return Ok(response);
+    }
+    let (mut parts, body) = response.into_parts();
+    let plain = axum::body::to_bytes(body, usize::MAX).await;
+    let plain = plain.map_err(|error| ErrorAnswer::internal(&error))?;
+    let compressed = spawn_blocking(move || gzip::gzip_answer(&plain)).await;
+    let compressed = compressed.map_err(|error| ErrorAnswer::internal(&error))?;
+    gzip::add_encoding(&mut parts.headers);
+    parts.headers.remove(header::CONTENT_LENGTH);
+    Ok(Response::from_parts(parts, Body::from(compressed)))
+}
+
+/// Like [`admit`], for streams of events: the slot is returned when the reader is gone.
+pub(super) async fn admit_stream(
+    State(admission): State<Admission>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let account = admission.account(request.extensions());
+    let slot = match admission.slots.take(&account) {
+        Ok(slot) => slot,
+        Err(reason) => return ErrorAnswer::from(reason).into_response(),
+    };
+    next.run(request).await.map(|body| Body::new(SlottedBody { body, _slot: slot }))
+}
+
+/// Counts the memory of a finished answer until it is written.
+async fn hold_answer(
+    pool: &Arc<MemoryPool>,
+    account: &Arc<Account>,
+    mut response: Response,
+) -> Response {
+    let permit = response.extensions_mut().remove::<ComputePermit>();
+    let length = response.body().size_hint().exact().unwrap_or(0);
+    let length = usize::try_from(length).unwrap_or(usize::MAX);
+    if length <= ANSWER_PIECE_BYTES {
+        return response;
+    }
+    let (parts, body) = response.into_parts();
+    let text = match axum::body::to_bytes(body, usize::MAX).await {
+        Ok(text) => Arc::new(Mutex::new(Some(text))),
+        Err(error) => return ErrorAnswer::internal(&error).into_response(),
+    };
+    let begin = Instant::now();
+    let held = loop {
+        let revoked = text.clone();
+        match pool.hold(account, length, move || drop(lock(&revoked).take())) {
+            Ok(held) => break held,
+            Err(_) if begin.elapsed() < QUERY_WAIT_MAX => sleep(ANSWER_RETRY_EVERY).await,
+            Err(_) => {
+                account.note_refusal(Quota::AnswerBytes);
+                return ErrorAnswer::unread().into_response();
+            }
+        }
+    };
+    drop(permit);
+    let body = PooledBody { text, sent: 0, length, noted: 0, held };
+    Response::from_parts(parts, Body::new(body))
+}
+
+/// A stream of events, and the slot that it takes.
+struct SlottedBody {
+    body: Body,
+    _slot: Slot,
+}
+
+impl HttpBody for SlottedBody {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+}
+
+/// An answer that is written piece by piece. Pieces are copies, so that the answer can be freed while a
+/// piece waits for its reader.
+struct PooledBody {
+    /// `None` if the memory was taken back.
+    text: Arc<Mutex<Option<Bytes>>>,
+    sent: usize,
+    length: usize,
+    /// What was sent when progress was noted last.
+    noted: usize,
+    held: Reservation,
+}
+
+/// An answer whose reader read too slowly while others needed the memory.
+#[derive(Debug, thiserror::Error)]
+#[error("the answer was not read in time, and others needed its memory")]
+struct TakenBack;
+
+impl HttpBody for PooledBody {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        if self.sent == self.length {
+            return Poll::Ready(None);
+        }
+        let stop = self.length.min(self.sent + ANSWER_PIECE_BYTES);
+        let piece = {
+            let text = lock(&self.text);
+            text.as_ref().map(|text| Bytes::copy_from_slice(&text[self.sent..stop]))
+        };
+        let Some(piece) = piece else {
+            return Poll::Ready(Some(Err(axum::Error::new(TakenBack))));
+        };
+        self.sent = stop;
+        // A reader of a byte a second makes no progress.
+        if self.sent - self.noted >= self.length / 32 {
+            self.noted = self.sent;
+            self.held.note_progress();
+        }
+        Poll::Ready(Some(Ok(Frame::data(piece))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.sent == self.length
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact((self.length - self.sent) as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::Router;
+    use axum::middleware::from_fn_with_state;
+    use axum::routing::get;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    /// More than the system buffers for a connection.
+    const LARGE_BYTES: usize = 16 << 20;
+
+    async fn ask(listener: &std::net::SocketAddr, path: &str) -> TcpStream {
+        let mut stream = TcpStream::connect(listener).await.unwrap();
+        let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        stream
+    }
+
+    async fn read_all(mut stream: TcpStream) -> usize {
+        let mut answer = Vec::new();
+        // An answer that was taken back breaks off.
+        let _ = stream.read_to_end(&mut answer).await;
+        let head = answer.windows(4).position(|end| end == b"\r\n\r\n").map_or(0, |at| at + 4);
+        answer.len() - head
+    }
+
+    #[tokio::test]
+    async fn unread_answers_give_way_to_those_that_are_read() {
+        let mut admission = Admission::new(Arc::default(), Quota::Queries, 64);
+        admission.answers = MemoryPool::new(Quota::AnswerBytes, 2 * LARGE_BYTES);
+        let answers = admission.answers.clone();
+        let routes = Router::new()
+            .route("/large", get(async || vec![b'x'; LARGE_BYTES]))
+            .route("/small", get(async || "x"))
+            .layer(from_fn_with_state(admission, admit));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let served = tokio::spawn(async move { axum::serve(listener, routes).await });
+        let mut unread = Vec::new();
+        for count in 1..=4 {
+            let mut stream = ask(&address, "/large").await;
+            // Its first byte: the answer has room.
+            stream.read_u8().await.unwrap();
+            assert_eq!(answers.bytes(), LARGE_BYTES * count.min(2));
+            unread.push(stream);
+        }
+        assert_eq!(read_all(ask(&address, "/small").await).await, 1);
+        assert_eq!(read_all(ask(&address, "/large").await).await, LARGE_BYTES);
+        let mut read = Vec::new();
+        for stream in unread {
+            read.push(read_all(stream).await);
+        }
+        assert!(read[..3].iter().all(|bytes| *bytes < LARGE_BYTES), "{read:?}");
+        assert_eq!(read[3], LARGE_BYTES, "{read:?}");
+        assert_eq!(answers.bytes(), 0);
+        served.abort();
+    }
+
+    #[tokio::test]
+    async fn a_stream_keeps_its_slot_until_its_reader_is_gone() {
+        let admission = Admission::new(Arc::default(), Quota::EventStreams, 1);
+        let slots = admission.slots.clone();
+        let endless = || Body::from_stream(tokio_stream::pending::<Result<Bytes, axum::Error>>());
+        let routes = Router::new()
+            .route("/endless", get(async move || endless()))
+            .layer(from_fn_with_state(admission, admit_stream));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let served = tokio::spawn(async move { axum::serve(listener, routes).await });
+        let mut first = ask(&address, "/endless").await;
+        first.read_u8().await.unwrap();
+        let mut refused = String::new();
+        ask(&address, "/endless").await.read_to_string(&mut refused).await.unwrap();
+        assert!(refused.starts_with("HTTP/1.1 429"), "{refused}");
+        assert!(refused.contains("\r\nretry-after: 5\r\n"), "{refused}");
+        drop(first);
+        let begin = Instant::now();
+        while slots.taken() > 0 {
+            assert!(begin.elapsed() < std::time::Duration::from_secs(20));
+            tokio::task::yield_now().await;
+        }
+        served.abort();
+    }
+}

@@ -1,0 +1,320 @@
+//! The collector's port: accepts connections, limits how many there are and how long they last, and
+//! hands their requests to the routes.
+//!
+//! A connection is closed if its first request or the head of a later one takes too long, if it has
+//! no request for a while, or if its peer does not take what is sent. One sweep checks all of them,
+//! by what their [`Activity`] notes. When the process may open no further connection, those without a
+//! request in flight make room: the sockets of a stranger who only connects keep nobody out.
+
+mod activity;
+mod body;
+mod connections;
+mod limits;
+mod listener;
+mod tls;
+mod transport;
+
+use std::convert::Infallible;
+use std::future::{Future, pending};
+use std::io;
+use std::net::SocketAddr;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, HttpBody as _};
+use axum::http::{Request, Response, Version};
+use hyper::body::Incoming;
+use hyper::service::Service;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::{TcpStream, UnixStream};
+use tower::Service as _;
+
+use self::activity::{Activity, Closing};
+use self::connections::{Connections, Registration, Source};
+pub(super) use self::limits::ConnectionLimits;
+pub use self::limits::raise_descriptor_limit;
+use self::listener::Accepted;
+pub(super) use self::listener::Listener;
+pub use self::listener::{Listen, ListenError};
+pub(super) use self::tls::Certificate;
+pub use self::tls::TlsOptions;
+use self::transport::{Duplex, Watched};
+use super::identity::Peer;
+use super::origin::GRPC_PATH;
+use crate::limits::{
+    HEAD_BYTES_MAX, PING_EVERY, RECEIVE_WINDOW_BYTES, SEND_BUFFER_BYTES, STREAMS_MAX,
+};
+
+/// Delay after the system refuses a connection because the process or the machine has too many
+/// descriptors.
+const ACCEPT_RETRY_AFTER: Duration = Duration::from_millis(200);
+
+/// A port or a Unix socket, and the routes behind it.
+pub(super) struct Front {
+    pub(super) listener: Listener,
+    /// With it, the port speaks TLS only.
+    pub(super) certificate: Option<Arc<Certificate>>,
+    /// Users whose processes may use the Unix socket, besides the collector's own and root.
+    pub(super) socket_users: Vec<u32>,
+    pub(super) routes: Router,
+    pub(super) limits: ConnectionLimits,
+}
+
+/// A front that accepts connections.
+struct Accepting {
+    certificate: Option<Arc<Certificate>>,
+    socket_users: Vec<u32>,
+    routes: Router,
+    protocols: Builder<TokioExecutor>,
+    connections: Arc<Connections>,
+    upload_timeout: Duration,
+}
+
+impl Front {
+    /// Serves until `shutdown` resolves. Then accepts nothing, lets requests in flight finish, and ends
+    /// when the last connection has. If this is dropped, all connections end at once.
+    pub(super) async fn serve(self, shutdown: impl Future<Output = ()>) {
+        let Front { listener, certificate, socket_users, routes, limits } = self;
+        let connections = Connections::new(limits);
+        let all = CloseOnDrop(connections.clone());
+        let watched = certificate.clone();
+        let accepting = Accepting {
+            certificate,
+            socket_users,
+            routes,
+            protocols: protocols(),
+            connections,
+            upload_timeout: limits.upload_timeout,
+        };
+        tokio::select! {
+            () = shutdown => {}
+            () = watch(watched) => {}
+            never = all.0.sweep() => match never {},
+            never = accepting.accept(&listener) => match never {},
+        }
+        drop(listener);
+        all.0.close_all(Closing::Gracefully);
+        all.0.all_ended().await;
+    }
+}
+
+/// Reloads the certificate when its files change, forever.
+async fn watch(certificate: Option<Arc<Certificate>>) {
+    match certificate {
+        Some(certificate) => certificate.watch().await,
+        None => pending().await,
+    }
+}
+
+/// Ends all connections when it is dropped.
+struct CloseOnDrop(Arc<Connections>);
+
+impl Drop for CloseOnDrop {
+    fn drop(&mut self) {
+        self.0.close_all(Closing::Now);
+    }
+}
+
+/// HTTP/1 and HTTP/2 with their limits. Those on time are [`Connections::sweep`]'s, because hyper's
+/// own begin only after the first bytes, and count the time between two requests as part of a head.
+fn protocols() -> Builder<TokioExecutor> {
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(None).max_buf_size(HEAD_BYTES_MAX);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(PING_EVERY)
+        .keep_alive_timeout(PING_EVERY)
+        .max_concurrent_streams(STREAMS_MAX)
+        .initial_stream_window_size(RECEIVE_WINDOW_BYTES)
+        .initial_connection_window_size(RECEIVE_WINDOW_BYTES)
+        .max_send_buf_size(SEND_BUFFER_BYTES);
+    builder
+}
+
+impl Accepting {
+    async fn accept(&self, listener: &Listener) -> Infallible {
+        loop {
+            match listener.accept().await {
+                Ok(Accepted::Network(stream, address)) => {
+                    let source = Source::of(address.ip());
+                    if let Some(registration) = self.connections.admit(source).await {
+                        // Agents wait for acks, which are small.
+                        if let Err(error) = stream.set_nodelay(true) {
+                            tracing::debug!(%error, "a connection without TCP_NODELAY");
+                        }
+                        let certificate = self.certificate.clone();
+                        let socket = Socket::Network { stream, address, certificate };
+                        self.open(socket, registration);
+                    }
+                }
+                Ok(Accepted::Unix(stream, user)) => {
+                    if let Some(registration) = self.connections.admit(Source::ThisMachine).await {
+                        let is_allowed = self.is_allowed(user);
+                        self.open(Socket::Unix { stream, user, is_allowed }, registration);
+                    }
+                }
+                Err(error) if is_of_connection(&error) => {}
+                Err(error) => {
+                    tracing::error!(%error, "no connection can be accepted");
+                    tokio::time::sleep(ACCEPT_RETRY_AFTER).await;
+                }
+            }
+        }
+    }
+
+    fn is_allowed(&self, user: u32) -> bool {
+        let own = rustix::process::geteuid().as_raw();
+        user == 0 || user == own || self.socket_users.contains(&user)
+    }
+
+    fn open(&self, socket: Socket, registration: Registration) {
+        let connection = Connection {
+            registration,
+            protocols: self.protocols.clone(),
+            routes: self.routes.clone(),
+            upload_timeout: self.upload_timeout,
+        };
+        tokio::spawn(connection.serve(socket));
+    }
+}
+
+/// Whether the error is that of one connection, which was gone before it was accepted.
+fn is_of_connection(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
+    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
+}
+
+/// A new connection's socket.
+enum Socket {
+    Network { stream: TcpStream, address: SocketAddr, certificate: Option<Arc<Certificate>> },
+    Unix { stream: UnixStream, user: u32, is_allowed: bool },
+}
+
+impl Socket {
+    /// Returns the bytes for the protocols, and who is at the other end.
+    ///
+    /// # Errors
+    /// Why the connection cannot be used.
+    async fn open(self) -> io::Result<(Box<dyn Duplex>, Peer)> {
+        match self {
+            Socket::Network { stream, address, certificate: None } => {
+                Ok((Box::new(stream), Peer::Network { address, certificate: None }))
+            }
+            Socket::Network { stream, address, certificate: Some(certificate) } => {
+                let (stream, client) = certificate.accept(stream).await?;
+                Ok((Box::new(stream), Peer::Network { address, certificate: client }))
+            }
+            Socket::Unix { stream, user, is_allowed: true } => {
+                Ok((Box::new(stream), Peer::Unix { user }))
+            }
+            Socket::Unix { mut stream, user, is_allowed: false } => {
+                stream.write_all(rejection(user).as_bytes()).await?;
+                Err(io::Error::new(io::ErrorKind::PermissionDenied, format!("user {user}")))
+            }
+        }
+    }
+}
+
+/// The answer to a user who may not use the Unix socket.
+fn rejection(user: u32) -> String {
+    let text = format!(
+        "user {user} may not use this socket; the collector's operator can allow it with \
+         `--socket-user {user}`\n"
+    );
+    let length = text.len();
+    let head = "HTTP/1.1 403 Forbidden\r\ncontent-type: text/plain\r\nconnection: close";
+    format!("{head}\r\ncontent-length: {length}\r\n\r\n{text}")
+}
+
+/// A connection that is being served.
+struct Connection {
+    registration: Registration,
+    protocols: Builder<TokioExecutor>,
+    routes: Router,
+    upload_timeout: Duration,
+}
+
+impl Connection {
+    /// Serves until the connection ends or is closed.
+    async fn serve(self, socket: Socket) {
+        let activity = &self.registration.activity;
+        let opened = tokio::select! {
+            opened = socket.open() => opened,
+            // Before its first request, nothing can end gracefully.
+            _ = activity.closing(None) => return,
+        };
+        let (stream, peer) = match opened {
+            Ok(opened) => opened,
+            Err(error) => {
+                tracing::debug!(%error, "a connection was not opened");
+                return;
+            }
+        };
+        let routes = Routes {
+            routes: self.routes,
+            peer,
+            activity: activity.clone(),
+            upload_timeout: self.upload_timeout,
+        };
+        let stream = TokioIo::new(Watched { stream, activity: activity.clone() });
+        let mut serving = pin!(self.protocols.serve_connection(stream, routes));
+        let mut closing = None;
+        loop {
+            tokio::select! {
+                ended = serving.as_mut() => {
+                    if let Err(error) = ended {
+                        tracing::trace!(error, "a connection ended with an error");
+                    }
+                    return;
+                }
+                how = activity.closing(closing) => {
+                    if how == Closing::Now {
+                        return;
+                    }
+                    closing = Some(how);
+                    serving.as_mut().graceful_shutdown();
+                }
+            }
+        }
+    }
+}
+
+/// The routes, for the requests of one connection.
+struct Routes {
+    routes: Router,
+    peer: Peer,
+    activity: Arc<Activity>,
+    upload_timeout: Duration,
+}
+
+impl Service<Request<Incoming>> for Routes {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
+        let in_flight = self.activity.begin_request(request.version() == Version::HTTP_2);
+        // Agents' streams have limits of their own.
+        let is_whole = request.body().is_end_stream();
+        let is_stream = request.uri().path().starts_with(GRPC_PATH);
+        let mut request = request.map(|body| {
+            if is_whole || is_stream {
+                Body::new(body)
+            } else {
+                let upload = self.activity.begin_upload();
+                Body::new(body::Request::new(body, self.upload_timeout, upload))
+            }
+        });
+        request.extensions_mut().insert(self.peer.clone());
+        let answering = self.routes.clone().call(request);
+        Box::pin(async move {
+            let response = answering.await?;
+            Ok(response.map(|body| Body::new(body::Response::new(body, in_flight))))
+        })
+    }
+}

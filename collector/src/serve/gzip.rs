@@ -1,0 +1,58 @@
+//! Compression of responses (RFC 1952).
+
+use axum::http::{HeaderMap, HeaderValue, header};
+use axum::response::Response;
+
+/// Smaller bodies fit into a packet or two as they are.
+pub(super) const COMPRESSED_BYTES_MIN: usize = 1 << 10;
+
+/// What an answer is compressed with: it is used once, so the time to compress it matters more than the
+/// last tenth of its size.
+const ANSWER_LEVEL: u8 = 2;
+
+/// The types of answers that compress well. Streams of events are written as they happen.
+const COMPRESSED_TYPES: [&str; 3] = ["application/json", "text/plain", "image/svg+xml"];
+
+/// The gzip form of `plain`, which holds no time and no name.
+pub(super) fn gzip(plain: &[u8], level: u8) -> Vec<u8> {
+    let mut gzip = vec![0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff];
+    gzip.extend(miniz_oxide::deflate::compress_to_vec(plain, level));
+    gzip.extend(crc32fast::hash(plain).to_le_bytes());
+    let length = plain.len() as u64 & u64::from(u32::MAX);
+    gzip.extend(u32::try_from(length).unwrap_or_default().to_le_bytes());
+    gzip
+}
+
+/// The gzip form of an answer.
+pub(super) fn gzip_answer(plain: &[u8]) -> Vec<u8> {
+    gzip(plain, ANSWER_LEVEL)
+}
+
+/// Whether `accept-encoding` names gzip, and not with a weight of 0.
+pub(super) fn accepts_gzip(request: &HeaderMap) -> bool {
+    let values = request.get_all(header::ACCEPT_ENCODING).iter();
+    let texts = values.filter_map(|value| value.to_str().ok());
+    texts.flat_map(|text| text.split(',')).any(|coding| {
+        let mut parts = coding.split(';').map(str::trim);
+        let is_gzip = parts.next().is_some_and(|name| name.eq_ignore_ascii_case("gzip"));
+        let weight = parts.find_map(|part| part.strip_prefix("q="));
+        is_gzip && weight.and_then(|weight| weight.parse::<f32>().ok()) != Some(0.0)
+    })
+}
+
+/// Whether this response is sent compressed to clients that accept it.
+pub(super) fn is_compressible(response: &Response) -> bool {
+    let kind = response.headers().get(header::CONTENT_TYPE);
+    let kind = kind.and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    COMPRESSED_TYPES.contains(&kind.split(';').next().unwrap_or_default())
+}
+
+/// Marks a response whose form depends on what the client accepts.
+pub(super) fn add_vary(headers: &mut HeaderMap) {
+    headers.insert(header::VARY, HeaderValue::from_static("accept-encoding"));
+}
+
+/// Marks a compressed response.
+pub(super) fn add_encoding(headers: &mut HeaderMap) {
+    headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+}

@@ -1,0 +1,271 @@
+//! `POST /ingest`: one profile, described by the query.
+
+use std::time::Duration;
+
+use axum::body::Bytes;
+use axum::http::{HeaderMap, header};
+use flamegraph::import::{CollapsedUnit, ImportFormat, ImportOptions};
+use multer::{Constraints, Multipart, SizeLimit};
+use profiler_core::{TimeRange, Timestamp};
+use serde::Deserialize;
+
+use super::failure::{Failure, Kind};
+use super::profile::{Profile, Span};
+use super::series::Series;
+use crate::limits::{PUSH_CONTENT_BYTES_MAX, PUSH_SPAN_MAX, PUSH_TEXT_BYTES_MAX, nanoseconds};
+
+/// Rate where the client says none, as of Pyroscope's server.
+const RATE_HZ_DEFAULT: u64 = 100;
+
+/// Length of a push that says no times, as of Pyroscope's clients.
+const SPAN_DEFAULT: Duration = Duration::from_secs(10);
+
+const SECOND_NS: i64 = 1_000_000_000;
+
+/// How stacks are written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Format {
+    Pprof,
+    /// `frame;frame number`.
+    Folded,
+    /// A stack a line, once for each sample.
+    Lines,
+    Speedscope,
+}
+
+impl Format {
+    const ALLOWED: &str = "pprof, folded (or collapsed), lines, speedscope";
+
+    const fn name(self) -> &'static str {
+        match self {
+            Format::Pprof => "pprof",
+            Format::Folded => "folded",
+            Format::Lines => "lines",
+            Format::Speedscope => "speedscope",
+        }
+    }
+
+    fn parse(text: &str) -> Result<Format, Failure> {
+        match text {
+            "pprof" => Ok(Format::Pprof),
+            "folded" | "collapsed" | "groups" => Ok(Format::Folded),
+            "lines" => Ok(Format::Lines),
+            "speedscope" => Ok(Format::Speedscope),
+            other => {
+                let other: String = other.chars().take(40).collect();
+                let allowed = Format::ALLOWED;
+                let text = format!("format {other:?} is not read; allowed: {allowed}");
+                Err(Failure::new(Kind::Unsupported, text))
+            }
+        }
+    }
+}
+
+/// What a query says about the body.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Query {
+    series: Series,
+    range: TimeRange,
+    format: Option<Format>,
+    /// Samples a second, if they are given.
+    rate_hz: Option<u64>,
+    spy: String,
+    /// The unit of folded stacks, if it is given.
+    units: Option<String>,
+}
+
+impl Query {
+    pub(super) fn parse(pairs: &[(String, String)], now: Timestamp) -> Result<Query, Failure> {
+        let value = |name: &str| {
+            let found = pairs.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str());
+            found.filter(|value| !value.is_empty())
+        };
+        let name = value("name").ok_or_else(|| {
+            Failure::invalid("the query has no name; name=APP or name=APP{key=value} is needed")
+        })?;
+        let stop = value("until").map_or(Ok(now), |text| time("until", text))?;
+        let from = value("from").map_or_else(
+            || Ok(stop.shifted(-nanoseconds(SPAN_DEFAULT))),
+            |text| time("from", text),
+        )?;
+        let rate_hz = value("sampleRate").map(|text| {
+            let rate_hz = text.parse().ok().filter(|rate_hz| (1..=1_000_000).contains(rate_hz));
+            rate_hz.ok_or_else(|| {
+                Failure::invalid("sampleRate must be a number of samples a second, 1 to 1000000")
+            })
+        });
+        let spy: String = value("spyName").unwrap_or("unknown").chars().take(60).collect();
+        Ok(Query {
+            series: Series::parse(name)?,
+            range: range(from, stop)?,
+            format: value("format").map(Format::parse).transpose()?,
+            rate_hz: rate_hz.transpose()?,
+            spy,
+            units: value("units").map(str::to_owned),
+        })
+    }
+
+    /// The profile in this body, decoded.
+    pub(super) async fn profile(
+        self,
+        headers: &HeaderMap,
+        body: Bytes,
+    ) -> Result<Profile, Failure> {
+        let media_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+        let media_type = media_type.unwrap_or_default();
+        if media_type.starts_with("binary/octet-stream+") {
+            let text = format!(
+                "content-type {media_type:?} is not read; allowed are the formats {}",
+                Format::ALLOWED
+            );
+            return Err(Failure::new(Kind::Unsupported, text));
+        }
+        if media_type.starts_with("multipart/form-data") {
+            let form = Form::read(media_type, body).await?;
+            let format = self.format.unwrap_or(Format::Pprof);
+            let earlier = form.earlier.filter(|_| form.is_cumulative);
+            return Ok(Profile { earlier, ..self.into_profile(format, form.profile) });
+        }
+        let format = self.format.unwrap_or(Format::Folded);
+        Ok(self.into_profile(format, body))
+    }
+
+    fn into_profile(self, format: Format, content: Bytes) -> Profile {
+        let is_text = matches!(format, Format::Folded | Format::Lines);
+        let rate_hz = self.rate_hz.or(is_text.then_some(RATE_HZ_DEFAULT));
+        let interval_ns = rate_hz.map(|rate_hz| SECOND_NS.unsigned_abs() / rate_hz);
+        let options = ImportOptions {
+            format: Some(match format {
+                Format::Pprof => ImportFormat::Pprof,
+                Format::Folded | Format::Lines => ImportFormat::Collapsed,
+                Format::Speedscope => ImportFormat::Speedscope,
+            }),
+            unit: Some(CollapsedUnit::Samples),
+            interval_ns,
+            keep_labels: true,
+            ..ImportOptions::default()
+        };
+        Profile {
+            is_time: !is_text || self.units.as_deref().is_none_or(|units| units == "samples"),
+            is_lines: format == Format::Lines,
+            client: format!("pyroscope {}", self.spy),
+            mode: format!("pushed by {} as {}", self.spy, format.name()),
+            interval_ns: interval_ns.unwrap_or(0),
+            series: self.series,
+            span: Span::Fixed(self.range),
+            content,
+            earlier: None,
+            options,
+        }
+    }
+}
+
+/// Unix time in seconds, milliseconds, microseconds or nanoseconds, whichever gives a plausible year.
+fn time(name: &str, text: &str) -> Result<Timestamp, Failure> {
+    // In the year 1973.
+    const MILLISECONDS_MIN: i64 = 100_000_000_000;
+    const MICROSECONDS_MIN: i64 = MILLISECONDS_MIN * 1_000;
+    const NANOSECONDS_MIN: i64 = MICROSECONDS_MIN * 1_000;
+    let number = text.parse::<u64>().ok().and_then(|number| i64::try_from(number).ok());
+    let invalid = || {
+        let text = format!(
+            "{name} must be a Unix time in seconds; milli-, micro- and nanoseconds work too"
+        );
+        Failure::invalid(text)
+    };
+    let number = number.ok_or_else(invalid)?;
+    let unit_ns = match number {
+        ..MILLISECONDS_MIN => SECOND_NS,
+        MILLISECONDS_MIN..MICROSECONDS_MIN => 1_000_000,
+        MICROSECONDS_MIN..NANOSECONDS_MIN => 1_000,
+        _ => 1,
+    };
+    number.checked_mul(unit_ns).map(Timestamp::from_unix_ns).ok_or_else(invalid)
+}
+
+/// The time of a push. Whole seconds may be equal at both ends.
+pub(super) fn range(start: Timestamp, stop: Timestamp) -> Result<TimeRange, Failure> {
+    if stop < start {
+        return Err(Failure::invalid("until is before from"));
+    }
+    let stop = stop.max(start.shifted(SECOND_NS));
+    let range = TimeRange::new(start, stop)
+        .filter(|range| range.length_ns() <= nanoseconds(PUSH_SPAN_MAX).unsigned_abs());
+    range.ok_or_else(|| {
+        let text = format!(
+            "the profile spans more than {} s, which is the most that one push may have",
+            PUSH_SPAN_MAX.as_secs()
+        );
+        Failure::invalid(text)
+    })
+}
+
+/// The parts of a form.
+struct Form {
+    profile: Bytes,
+    earlier: Option<Bytes>,
+    is_cumulative: bool,
+}
+
+/// The configuration of a sample type, as far as it matters.
+#[derive(Deserialize)]
+struct SampleType {
+    #[serde(default)]
+    cumulative: bool,
+}
+
+impl Form {
+    async fn read(media_type: &str, body: Bytes) -> Result<Form, Failure> {
+        let invalid = |error: multer::Error| Failure::invalid(format!("invalid form: {error}"));
+        let boundary = multer::parse_boundary(media_type).map_err(invalid)?;
+        let limit = SizeLimit::new().whole_stream(PUSH_CONTENT_BYTES_MAX as u64);
+        let limit = limit.for_field("sample_type_config", PUSH_TEXT_BYTES_MAX);
+        let constraints = Constraints::new().size_limit(limit);
+        let stream = tokio_stream::once(Ok::<_, std::io::Error>(body));
+        let mut parts = Multipart::with_constraints(stream, boundary, constraints);
+        let mut profile = None;
+        let mut earlier = None;
+        let mut is_cumulative = false;
+        while let Some(part) = parts.next_field().await.map_err(invalid)? {
+            match part.name() {
+                Some("profile") => profile = Some(part.bytes().await.map_err(invalid)?),
+                Some("prev_profile") => earlier = Some(part.bytes().await.map_err(invalid)?),
+                Some("sample_type_config") => {
+                    let text = part.bytes().await.map_err(invalid)?;
+                    is_cumulative = is_any_cumulative(&text)?;
+                }
+                _ => {}
+            }
+        }
+        let profile = profile.ok_or_else(|| {
+            Failure::invalid(
+                "the form has no part `profile`; allowed: profile, prev_profile, sample_type_config",
+            )
+        })?;
+        Ok(Form { profile, earlier, is_cumulative })
+    }
+}
+
+fn is_any_cumulative(text: &[u8]) -> Result<bool, Failure> {
+    let types: std::collections::BTreeMap<String, SampleType> = serde_json::from_slice(text)
+        .map_err(|error| Failure::invalid(format!("invalid sample_type_config: {error}")))?;
+    Ok(types.values().any(|kind| kind.cumulative))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_read_in_any_unit() {
+        let nanoseconds = |text: &str| time("from", text).map(Timestamp::unix_ns);
+        let expected = 1_795_455_600_000_000_000;
+        for text in ["1795455600", "1795455600000", "1795455600000000", "1795455600000000000"] {
+            assert_eq!(nanoseconds(text), Ok(expected), "{text}");
+        }
+        assert_eq!(nanoseconds("0"), Ok(0));
+        for text in ["", "-1", "now", "1.5", "9223372036854775808", "99999999999999999999"] {
+            assert!(nanoseconds(text).is_err(), "{text}");
+        }
+    }
+}

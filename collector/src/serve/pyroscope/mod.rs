@@ -1,0 +1,360 @@
+//! What clients of Pyroscope and senders of OTLP push. `docs/INTEGRATIONS.md` says how to configure them.
+
+mod body;
+mod connect;
+mod failure;
+mod ingest;
+mod otlp;
+mod profile;
+mod scrape;
+mod series;
+
+use std::sync::Arc;
+
+use axum::body::Bytes;
+use axum::extract::{Query as Parameters, Request, State};
+use axum::http::{HeaderMap, header};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::post;
+use axum::{Extension, Json, Router};
+use tokio::sync::watch;
+use tokio::task::spawn_blocking;
+
+use self::body::HeldBody;
+use self::connect::Encoding;
+use self::ingest::Query;
+use self::otlp::{ExportProfilesServiceResponse, Transport};
+use self::profile::{Parsed, Parser, Profile};
+use self::series::Source;
+use super::gate::Caller;
+use super::identity::Identity;
+use crate::collector::Collector;
+use crate::limits::{PUSH_BODIES_BYTES_MAX, PUSH_CONTENT_BYTES_MAX};
+use crate::log_limit::{Admitted, LineLimit};
+use crate::pushed::PushedSeries;
+use crate::shares::{Account, MemoryPool, Quota};
+
+pub(super) use self::failure::{Failure, Kind};
+pub(super) use self::otlp::{GRPC_PATH as OTLP_GRPC_PATH, HTTP_PATH as OTLP_HTTP_PATH};
+pub use self::scrape::ScrapeTarget;
+
+/// The paths of the inlet.
+pub(super) const INGEST_PATH: &str = "/ingest";
+pub(super) const PUSH_PATH: &str = "/push.v1.PusherService/Push";
+
+/// Any client can cause these lines.
+static REJECTED: LineLimit = LineLimit::new();
+
+/// What the routes share.
+#[derive(Clone)]
+struct Inlet {
+    collector: Arc<Collector>,
+    bodies: Arc<MemoryPool>,
+    task_label: Arc<str>,
+    /// Held while a request of OTLP is decoded, which can take a large multiple of its bytes.
+    otlp_decoding: Arc<tokio::sync::Mutex<()>>,
+}
+
+impl Inlet {
+    fn new(collector: Arc<Collector>, task_label: &str) -> Inlet {
+        let bodies = MemoryPool::new(Quota::BegunBytes, PUSH_BODIES_BYTES_MAX);
+        let task_label = task_label.into();
+        Inlet { collector, bodies, task_label, otlp_decoding: Arc::default() }
+    }
+}
+
+/// The routes of the inlet. Samples with the label `task_label` belong to the task that it names.
+pub(super) fn routes(collector: Arc<Collector>, task_label: &str) -> Router {
+    let inlet = Inlet::new(collector, task_label);
+    Router::new()
+        .route(INGEST_PATH, post(ingest))
+        .route(PUSH_PATH, post(push))
+        .route(OTLP_HTTP_PATH, post(export_by_http))
+        .route(OTLP_GRPC_PATH, post(export_by_grpc))
+        .with_state(inlet)
+}
+
+/// Asks a service for profiles until the collector stops.
+pub(super) async fn scrape(
+    collector: Arc<Collector>,
+    task_label: String,
+    target: ScrapeTarget,
+    stopping: watch::Receiver<bool>,
+) {
+    let sender = Sender::of_collector(Inlet::new(collector, &task_label));
+    scrape::scrape(sender, target, stopping).await;
+}
+
+/// What became of a request.
+#[derive(Debug, Default)]
+struct Outcome {
+    stored_ns: u64,
+    series: usize,
+    /// Why profiles were dropped.
+    dropped: Vec<String>,
+}
+
+impl Outcome {
+    /// The answer of `/ingest`, for people.
+    fn text(&self) -> String {
+        let seconds = self.stored_ns as f64 / 1e9;
+        let mut text = format!("stored {seconds:.3} s in {} series\n", self.series);
+        for reason in &self.dropped {
+            text.push_str(&format!("dropped: {reason}\n"));
+        }
+        text
+    }
+}
+
+async fn ingest(
+    State(inlet): State<Inlet>,
+    Extension(identity): Extension<Identity>,
+    Extension(caller): Extension<Caller>,
+    request: Request,
+) -> Response {
+    let sender = Sender::new(inlet, &identity, caller);
+    match sender.counted(Source::Pyroscope, sender.ingest(request).await) {
+        Ok(outcome) => outcome.text().into_response(),
+        Err(failure) => failure.http(),
+    }
+}
+
+async fn push(
+    State(inlet): State<Inlet>,
+    Extension(identity): Extension<Identity>,
+    Extension(caller): Extension<Caller>,
+    request: Request,
+) -> Response {
+    let sender = Sender::new(inlet, &identity, caller);
+    let encoding = Encoding::of(request.headers());
+    let is_json = encoding == Ok(Encoding::Json);
+    let pushed = match encoding {
+        Ok(encoding) => {
+            let client = connect::client(request.headers());
+            sender.store(request, Content::Push { encoding, client }).await
+        }
+        Err(failure) => Err(failure),
+    };
+    match sender.counted(Source::Pyroscope, pushed) {
+        Ok(_) if is_json => Json(serde_json::json!({})).into_response(),
+        Ok(_) => [(header::CONTENT_TYPE, "application/proto")].into_response(),
+        Err(failure) => failure.connect(),
+    }
+}
+
+async fn export_by_http(
+    State(inlet): State<Inlet>,
+    Extension(identity): Extension<Identity>,
+    Extension(caller): Extension<Caller>,
+    request: Request,
+) -> Response {
+    match Transport::of_http(request.headers()) {
+        Ok(transport) => export(inlet, &identity, caller, request, transport).await,
+        Err(failure) => failure.http(),
+    }
+}
+
+async fn export_by_grpc(
+    State(inlet): State<Inlet>,
+    Extension(identity): Extension<Identity>,
+    Extension(caller): Extension<Caller>,
+    request: Request,
+) -> Response {
+    export(inlet, &identity, caller, request, Transport::Grpc).await
+}
+
+async fn export(
+    inlet: Inlet,
+    identity: &Identity,
+    caller: Caller,
+    request: Request,
+    transport: Transport,
+) -> Response {
+    let sender = Sender::new(inlet, identity, caller);
+    let stored = sender.store(request, Content::Otlp(transport)).await;
+    match sender.counted(Source::Otlp, stored) {
+        Ok(outcome) => transport.stored(ExportProfilesServiceResponse::new(&outcome.dropped)),
+        Err(failure) => transport.failed(failure),
+    }
+}
+
+/// What a body is, by the rest of its request.
+enum Content {
+    Ingest(Box<Query>),
+    Push { encoding: Encoding, client: String },
+    Otlp(Transport),
+}
+
+impl Content {
+    /// The profiles of a body whose encoding is undone.
+    async fn profiles(
+        self,
+        inlet: &Inlet,
+        headers: &HeaderMap,
+        body: Bytes,
+    ) -> Result<Vec<Profile>, Failure> {
+        match self {
+            Content::Ingest(query) => Ok(vec![query.profile(headers, body).await?]),
+            Content::Push { encoding, client } => connect::profiles(encoding, &body, &client),
+            Content::Otlp(transport) => {
+                let decoding = inlet.otlp_decoding.clone().lock_owned().await;
+                let headers = headers.clone();
+                let decode = move || {
+                    let _decoding = decoding;
+                    otlp::profiles(transport, &headers, &body)
+                };
+                spawn_blocking(decode).await.unwrap_or_else(|_| Err(panicked()))
+            }
+        }
+    }
+}
+
+/// The sender of a request.
+#[derive(Clone)]
+struct Sender {
+    inlet: Inlet,
+    account: Arc<Account>,
+    /// `None` for the collector itself, which may report as every worker.
+    caller: Option<Caller>,
+}
+
+impl Sender {
+    fn new(inlet: Inlet, identity: &Identity, caller: Caller) -> Sender {
+        let account = inlet.collector.accounts.of(identity, caller.quotas());
+        Sender { inlet, account, caller: Some(caller) }
+    }
+
+    fn of_collector(inlet: Inlet) -> Sender {
+        let account = inlet.collector.accounts.of(&Identity::Collector, None);
+        Sender { inlet, account, caller: None }
+    }
+
+    async fn ingest(&self, request: Request) -> Result<Outcome, Failure> {
+        let pairs = Parameters::<Vec<(String, String)>>::try_from_uri(request.uri());
+        let Parameters(pairs) = pairs.map_err(|error| Failure::invalid(error.body_text()))?;
+        let query = Query::parse(&pairs, self.inlet.collector.state.clock.now())?;
+        self.store(request, Content::Ingest(Box::new(query))).await
+    }
+
+    /// Stores the profiles of a request. Nothing is stored if one of them is invalid.
+    async fn store(&self, request: Request, content: Content) -> Result<Outcome, Failure> {
+        let (parts, body) = request.into_parts();
+        let body = body::read(body, &self.inlet.bodies, &self.account).await?;
+        let turn = body.waiting(self.inlet.collector.pushed.turns.take(&self.account)).await?;
+        let sender = self.clone();
+        // Goes on even if the client goes away: a series must not be left between two messages.
+        let stored = tokio::spawn(async move {
+            let _turn = turn;
+            let profiles = sender.profiles(&parts.headers, &body, content).await?;
+            let parsed = sender.parse(profiles).await?;
+            sender.store_parsed(parsed).await
+        });
+        stored.await.unwrap_or_else(|_| Err(panicked()))
+    }
+
+    /// Stores profiles that are in memory already.
+    async fn store_profiles(&self, profiles: Vec<Profile>) -> Result<Outcome, Failure> {
+        let turn = self.inlet.collector.pushed.turns.take(&self.account).await;
+        let sender = self.clone();
+        let stored = tokio::spawn(async move {
+            let _turn = turn;
+            sender.store_parsed(sender.parse(profiles).await?).await
+        });
+        stored.await.unwrap_or_else(|_| Err(panicked()))
+    }
+
+    async fn profiles(
+        &self,
+        headers: &HeaderMap,
+        body: &HeldBody,
+        content: Content,
+    ) -> Result<Vec<Profile>, Failure> {
+        let decode = {
+            let headers = headers.clone();
+            let bytes = body.bytes.clone();
+            move || body::decoded(&headers, bytes, PUSH_CONTENT_BYTES_MAX)
+        };
+        let decoded = spawn_blocking(decode).await.unwrap_or_else(|_| Err(panicked()))?;
+        content.profiles(&self.inlet, headers, decoded).await
+    }
+
+    async fn parse(&self, profiles: Vec<Profile>) -> Result<Vec<Parsed>, Failure> {
+        let task_label = self.inlet.task_label.clone();
+        let now = self.inlet.collector.state.clock.now();
+        let parse = move || {
+            let mut parser = Parser::new(&task_label, now);
+            profiles.into_iter().map(|profile| parser.parse(profile)).collect()
+        };
+        spawn_blocking(parse).await.unwrap_or_else(|_| Err(panicked()))
+    }
+
+    async fn store_parsed(&self, parsed: Vec<Parsed>) -> Result<Outcome, Failure> {
+        let mut outcome = Outcome::default();
+        let mut series = Vec::new();
+        for parsed in parsed {
+            match parsed {
+                Parsed::Samples(samples) => series.extend(samples.into_series()),
+                Parsed::Empty => {}
+                Parsed::WithoutTime(reason) => outcome.dropped.push(reason),
+            }
+        }
+        for PushedSeries { description, base, .. } in &series {
+            self.check_worker(&description.worker)?;
+            self.check_worker(&base.worker)?;
+        }
+        let count = series.len();
+        for (number, pushed) in series.into_iter().enumerate() {
+            let now = self.inlet.collector.state.clock.now();
+            let stored = self.inlet.collector.pushed.store(&self.account, pushed, now).await;
+            outcome.stored_ns +=
+                stored.map_err(|error| Failure::from(error).with_stored(number, count))?;
+        }
+        outcome.series = count;
+        Ok(outcome)
+    }
+
+    fn check_worker(&self, worker: &str) -> Result<(), Failure> {
+        if self.caller.as_ref().is_none_or(|caller| caller.covers(worker)) {
+            return Ok(());
+        }
+        let text = format!(
+            "the token may not report as {worker}; run: emberline token new --role agent --worker \
+             '{}:*'",
+            worker.split(':').next().unwrap_or_default()
+        );
+        Err(Failure::new(Kind::Denied, text))
+    }
+
+    /// Counts what became of a request.
+    fn counted(
+        &self,
+        source: Source,
+        outcome: Result<Outcome, Failure>,
+    ) -> Result<Outcome, Failure> {
+        let source = source.name();
+        self.inlet.collector.pushed.counters.count(source, |counts| match &outcome {
+            Ok(Outcome { stored_ns, series: 1.., .. }) => {
+                counts.stored += 1;
+                counts.stored_ns += stored_ns;
+            }
+            Ok(Outcome { dropped, .. }) if dropped.is_empty() => counts.empty += 1,
+            Ok(_) => counts.without_time += 1,
+            Err(failure) => {
+                counts.rejected += 1;
+                counts.last_rejection = Some(failure.text.clone());
+            }
+        });
+        if let Err(failure) = &outcome
+            && let Some(Admitted { suppressed }) = REJECTED.admit()
+        {
+            let sender = self.account.identity.to_string();
+            let reason = &*failure.text;
+            tracing::info!(source, sender, reason, suppressed, "rejected pushed profiles");
+        }
+        outcome
+    }
+}
+
+fn panicked() -> Failure {
+    Failure::new(Kind::Internal, "storing the profile panicked: a bug in Emberline")
+}

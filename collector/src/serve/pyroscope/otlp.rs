@@ -1,0 +1,231 @@
+//! OTLP profiles: `POST /v1development/profiles`, and the gRPC method `ProfilesService/Export`.
+
+use axum::body::{Body, Bytes};
+use axum::http::{HeaderMap, HeaderValue, header};
+use axum::response::{IntoResponse as _, Response};
+use flamegraph::import::{
+    ImportFormat, ImportOptions, Labels, OtlpEncoding, OtlpError, OtlpProfile, decompressed,
+    otlp_profiles,
+};
+use prost::Message;
+use serde::Serialize;
+use tonic::codec::{Codec as _, EncodeBody, SingleMessageCompressionOverride};
+use tonic::{Code, Status};
+use tonic_prost::ProstCodec;
+
+use super::connect::UNNAMED;
+use super::failure::{Failure, Kind};
+use super::profile::{Profile, Span};
+use super::series::{Series, Source};
+use crate::limits::{OTLP_CONTENT_BYTES_MAX, PUSH_PROFILES_MAX};
+
+pub(in crate::serve) const HTTP_PATH: &str = "/v1development/profiles";
+pub(in crate::serve) const GRPC_PATH: &str =
+    "/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export";
+
+/// The attribute with the name of a series.
+const NAME_ATTRIBUTE: &str = "service.name";
+
+/// The attribute with the name of the sender's library.
+const CLIENT_ATTRIBUTE: &str = "telemetry.sdk.name";
+
+const PROTOBUF: &str = "application/x-protobuf";
+
+/// Bytes before a message of gRPC: whether it is compressed, and its length.
+const FRAME_HEAD_BYTES: usize = 5;
+
+/// The answer to a request whose profiles are stored.
+#[derive(Clone, PartialEq, Message, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ExportProfilesServiceResponse {
+    #[prost(message, optional, tag = "1")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    partial_success: Option<PartialSuccess>,
+}
+
+#[derive(Clone, PartialEq, Message, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct PartialSuccess {
+    #[prost(int64, tag = "1")]
+    rejected_profiles: i64,
+    #[prost(string, tag = "2")]
+    error_message: String,
+}
+
+/// `google.rpc.Status`, which is the answer to a failed request over HTTP.
+#[derive(Clone, PartialEq, Message, Serialize)]
+struct RpcStatus {
+    #[prost(int32, tag = "1")]
+    code: i32,
+    #[prost(string, tag = "2")]
+    message: String,
+}
+
+impl ExportProfilesServiceResponse {
+    /// The answer if these profiles were dropped.
+    pub(super) fn new(dropped: &[String]) -> ExportProfilesServiceResponse {
+        let partial_success = (!dropped.is_empty()).then(|| PartialSuccess {
+            rejected_profiles: i64::try_from(dropped.len()).unwrap_or(i64::MAX),
+            error_message: dropped.join("; "),
+        });
+        ExportProfilesServiceResponse { partial_success }
+    }
+}
+
+/// How a request came, and so how it is answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Transport {
+    Http(OtlpEncoding),
+    Grpc,
+}
+
+impl Transport {
+    /// That of a request over HTTP.
+    pub(super) fn of_http(headers: &HeaderMap) -> Result<Transport, Failure> {
+        let value = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+        let media_type = value.and_then(|value| value.split(';').next()).unwrap_or_default();
+        match media_type.trim() {
+            PROTOBUF => Ok(Transport::Http(OtlpEncoding::Protobuf)),
+            "application/json" => Ok(Transport::Http(OtlpEncoding::Json)),
+            other => {
+                let other: String = other.chars().take(80).collect();
+                let text = format!(
+                    "content-type {other:?} is not read; allowed: {PROTOBUF}, application/json"
+                );
+                Err(Failure::new(Kind::Unsupported, text))
+            }
+        }
+    }
+
+    pub(super) fn stored(self, response: ExportProfilesServiceResponse) -> Response {
+        match self {
+            Transport::Http(encoding) => encoded(encoding, &response),
+            Transport::Grpc => {
+                let mut codec = ProstCodec::<ExportProfilesServiceResponse, ()>::default();
+                let message = tokio_stream::once(Ok(response));
+                let uncompressed = SingleMessageCompressionOverride::Disable;
+                let body =
+                    EncodeBody::new_server(codec.encoder(), message, None, uncompressed, None);
+                let grpc = HeaderValue::from_static("application/grpc");
+                ([(header::CONTENT_TYPE, grpc)], Body::new(body)).into_response()
+            }
+        }
+    }
+
+    pub(super) fn failed(self, failure: Failure) -> Response {
+        match self {
+            Transport::Http(encoding) => {
+                let code = code(failure.kind) as i32;
+                let status = RpcStatus { code, message: failure.text.clone() };
+                failure.response(|_| encoded(encoding, &status))
+            }
+            Transport::Grpc => Status::new(code(failure.kind), failure.text).into_http(),
+        }
+    }
+}
+
+fn encoded<T: Message + Serialize>(encoding: OtlpEncoding, message: &T) -> Response {
+    match encoding {
+        OtlpEncoding::Protobuf => {
+            ([(header::CONTENT_TYPE, PROTOBUF)], message.encode_to_vec()).into_response()
+        }
+        OtlpEncoding::Json => axum::Json(message).into_response(),
+    }
+}
+
+/// The code of gRPC. Clients try `UNAVAILABLE` and `RESOURCE_EXHAUSTED` again.
+fn code(kind: Kind) -> Code {
+    match kind {
+        Kind::Invalid | Kind::TooLarge => Code::InvalidArgument,
+        Kind::Unsupported => Code::Unimplemented,
+        Kind::TooSlow => Code::DeadlineExceeded,
+        Kind::Unauthenticated => Code::Unauthenticated,
+        Kind::Denied => Code::PermissionDenied,
+        Kind::Exhausted => Code::ResourceExhausted,
+        Kind::Unavailable => Code::Unavailable,
+        Kind::Internal => Code::Internal,
+    }
+}
+
+/// The profiles of a body.
+pub(super) fn profiles(
+    transport: Transport,
+    headers: &HeaderMap,
+    body: &Bytes,
+) -> Result<Vec<Profile>, Failure> {
+    let message;
+    let (content, encoding) = match transport {
+        Transport::Http(encoding) => (body, encoding),
+        Transport::Grpc => {
+            message = unframed(headers, body)?;
+            (&message, OtlpEncoding::Protobuf)
+        }
+    };
+    if content.len() > OTLP_CONTENT_BYTES_MAX {
+        let text = format!(
+            "the request has more than {OTLP_CONTENT_BYTES_MAX} bytes; send shorter times or fewer resources"
+        );
+        return Err(Failure::new(Kind::TooLarge, text));
+    }
+    let profiles = otlp_profiles(content, encoding)?;
+    if profiles.len() > PUSH_PROFILES_MAX {
+        let text =
+            format!("the request has more than {PUSH_PROFILES_MAX} profiles; send it in parts");
+        return Err(Failure::new(Kind::TooLarge, text));
+    }
+    profiles.into_iter().filter(|profile| !profile.pprof.is_empty()).map(profile).collect()
+}
+
+/// The message of a body of gRPC, which has only one.
+fn unframed(headers: &HeaderMap, body: &Bytes) -> Result<Bytes, Failure> {
+    let invalid = || Failure::invalid("the body is not one message of gRPC");
+    let (head, message) = body.split_at_checked(FRAME_HEAD_BYTES).ok_or_else(invalid)?;
+    let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]);
+    if usize::try_from(length).ok() != Some(message.len()) {
+        return Err(invalid());
+    }
+    let encoding = headers.get("grpc-encoding").map_or(b"identity".as_slice(), |it| it.as_bytes());
+    match (head[0], encoding) {
+        (0, _) => Ok(body.slice(FRAME_HEAD_BYTES..)),
+        (1, b"gzip") => Ok(decompressed(message, OTLP_CONTENT_BYTES_MAX)?.into_owned().into()),
+        _ => {
+            let text = "messages are read without compression or with grpc-encoding: gzip";
+            Err(Failure::new(Kind::Unsupported, text))
+        }
+    }
+}
+
+fn profile(profile: OtlpProfile) -> Result<Profile, Failure> {
+    let OtlpProfile { attributes, scope, pprof } = profile;
+    let mut labels: Labels = attributes;
+    let name = labels.remove(NAME_ATTRIBUTE).filter(|name| !name.is_empty());
+    let name = name.unwrap_or_else(|| UNNAMED.to_owned());
+    let client = labels.get(CLIENT_ATTRIBUTE).cloned().unwrap_or_else(|| "unknown".to_owned());
+    Ok(Profile {
+        series: Series::with_fitting(Source::Otlp, &name, &labels)?,
+        span: Span::OfProfile,
+        content: pprof.into(),
+        earlier: None,
+        // Attributes of samples, such as the processor, would make too many series.
+        options: ImportOptions {
+            format: Some(ImportFormat::Pprof),
+            keep_labels: false,
+            ..ImportOptions::default()
+        },
+        client: format!("OTLP {client}"),
+        mode: if scope.is_empty() { "pushed".to_owned() } else { format!("pushed by {scope}") },
+        interval_ns: 0,
+        is_time: true,
+        is_lines: false,
+    })
+}
+
+impl From<OtlpError> for Failure {
+    fn from(error: OtlpError) -> Failure {
+        let kind = match error {
+            OtlpError::TooMany => Kind::TooLarge,
+            _ => Kind::Invalid,
+        };
+        Failure::new(kind, error.to_string())
+    }
+}

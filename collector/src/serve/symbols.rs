@@ -1,0 +1,124 @@
+//! Symbol files: uploads, the list, and what removes them.
+
+use std::time::Duration;
+
+use axum::body::Bytes;
+use axum::extract::rejection::BytesRejection;
+use axum::extract::{DefaultBodyLimit, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::Response;
+use axum::routing::{get, post};
+use axum::{Extension, Router};
+
+use super::agents::json_body;
+use super::answer;
+use super::error::ErrorAnswer;
+use super::identity::Identity;
+use super::reader::{Asking, Pairs, Reader, blocking, pairs_of};
+use crate::audit;
+use crate::limits::{BODY_BYTES_MAX, SYMBOL_PIECE_BYTES_MAX, nanoseconds};
+use crate::naming::{Piece, UploadError};
+use crate::query::{SymbolUpload, no_parameters};
+
+pub(super) fn routes() -> Router<Reader> {
+    let pieces = Router::new()
+        .route("/api/v1/symbols", post(upload).get(list))
+        .layer(DefaultBodyLimit::max(SYMBOL_PIECE_BYTES_MAX));
+    let others = Router::new()
+        .route("/api/v1/symbols/verify", get(verify))
+        .route("/api/v1/symbols/gc", post(remove_unused))
+        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX));
+    pieces.merge(others)
+}
+
+async fn list(State(reader): State<Reader>, pairs: Pairs) -> Result<Response, ErrorAnswer> {
+    let answer = reader.answer(pairs, |&Asking { collector, pairs, .. }| {
+        no_parameters(pairs)?;
+        answer::json(&answer::symbols(collector.state.naming.list()))
+    });
+    answer.await
+}
+
+async fn verify(State(reader): State<Reader>, pairs: Pairs) -> Result<Response, ErrorAnswer> {
+    let answer = reader.answer(pairs, |&Asking { collector, pairs, .. }| {
+        no_parameters(pairs)?;
+        let naming = &collector.state.naming;
+        answer::json(&answer::symbols_verified(naming.list().len(), naming.verify()))
+    });
+    answer.await
+}
+
+/// Takes one piece of a symbol file.
+async fn upload(
+    State(reader): State<Reader>,
+    Extension(identity): Extension<Identity>,
+    pairs: Pairs,
+    headers: HeaderMap,
+    body: Result<Bytes, BytesRejection>,
+) -> Result<Response, ErrorAnswer> {
+    // A page of another site may not send this type without a preflight request, which is never
+    // granted.
+    let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    if content_type != Some("application/octet-stream") {
+        let error =
+            "a piece of a symbol file needs the header content-type: application/octet-stream";
+        return Err(ErrorAnswer::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, error.to_owned()));
+    }
+    let content = body.map_err(|error| ErrorAnswer::new(error.status(), error.body_text()))?;
+    let pairs = pairs_of(pairs)?;
+    let state = reader.collector.state.clone();
+    blocking(move || {
+        let asked = SymbolUpload::parse(&pairs)?;
+        let piece = Piece {
+            build_id: &asked.build_id,
+            sha256: &asked.sha256,
+            bytes: asked.bytes,
+            offset: asked.offset,
+            content: &content,
+            replace: asked.replace,
+        };
+        let received = state.naming.receive(&piece)?;
+        if received.is_stored && !received.was_known {
+            audit::symbols_stored(&identity, &asked.build_id, received.bytes);
+        }
+        answer::json(&answer::symbols_received(received))
+    })
+    .await
+}
+
+async fn remove_unused(
+    State(reader): State<Reader>,
+    Extension(identity): Extension<Identity>,
+    headers: HeaderMap,
+    body: Result<Bytes, BytesRejection>,
+) -> Result<Response, ErrorAnswer> {
+    let body = json_body(&headers, body)?;
+    let asked: api::SymbolsGcRequest = serde_json::from_slice(&body)
+        .map_err(|error| ErrorAnswer::new(StatusCode::BAD_REQUEST, error.to_string()))?;
+    let state = reader.collector.state.clone();
+    blocking(move || {
+        let age = nanoseconds(Duration::from_secs(asked.unused_seconds));
+        let since = state.clock.now().shifted(age.saturating_neg());
+        let removed = state.naming.remove_unused(since);
+        let removed = removed.map_err(|error| ErrorAnswer::internal(&error))?;
+        audit::symbols_removed(&identity, removed.len());
+        answer::json(&answer::symbols_removed(removed))
+    })
+    .await
+}
+
+impl From<UploadError> for ErrorAnswer {
+    fn from(error: UploadError) -> Self {
+        let status = match error {
+            UploadError::NoFolder | UploadError::Conflict { .. } => StatusCode::CONFLICT,
+            UploadError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+            UploadError::Full { .. } | UploadError::TooManyUploads => StatusCode::TOO_MANY_REQUESTS,
+            UploadError::BuildId(_)
+            | UploadError::Sha256(_)
+            | UploadError::PastEnd { .. }
+            | UploadError::Damaged { .. }
+            | UploadError::File(_) => StatusCode::BAD_REQUEST,
+        };
+        ErrorAnswer::new(status, error.to_string())
+    }
+}

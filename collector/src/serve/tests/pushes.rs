@@ -1,0 +1,456 @@
+//! What clients of Pyroscope push, over real sockets.
+
+mod connect;
+mod otlp;
+mod pprof;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use profiler_core::Token;
+use prost::Message as _;
+
+use self::connect::PUSH;
+use self::pprof::{Pprof, cpu_profile, gzip};
+
+use super::access::Guarded;
+use super::client::{Answer, send_bytes};
+use super::*;
+use crate::auth::{NewToken, Role};
+use crate::limits::{
+    PUSH_BODY_BYTES_MAX, PUSH_CONTENT_BYTES_MAX, PUSHED_IDLE_MAX, PUSHED_LABEL_SETS_MAX,
+};
+
+/// Headers of a request.
+type Headers<'a> = &'a [(&'a str, &'a str)];
+
+/// 20 s to 10 s before the collector's now.
+const TIMES: &str = "from=1000040&until=1000050";
+
+impl Running {
+    async fn push_with(&self, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
+        let host = self.address.to_string();
+        let headers = [&[("host", &*host)], headers].concat();
+        send_bytes(self.address, &format!("POST {path}"), &headers, body).await
+    }
+
+    /// Pushes to `/ingest`; returns the answer's text.
+    async fn ingest(&self, query: &str, headers: &[(&str, &str)], body: &[u8]) -> String {
+        let answer = self.push_with(&format!("/ingest?{query}"), headers, body).await;
+        assert_eq!(answer.status, 200, "{query}: {}", answer.body);
+        answer.body
+    }
+
+    /// All time, as collapsed stacks.
+    async fn stacks(&self, filter: &str) -> Vec<String> {
+        let path = format!("/api/v1/profile?format=collapsed&from=0{filter}");
+        let answer = get(self.address, &path).await;
+        assert_eq!(answer.status, 200, "{}", answer.body);
+        let mut stacks: Vec<String> = answer.body.lines().map(str::to_owned).collect();
+        stacks.sort();
+        stacks
+    }
+
+    async fn counts(&self) -> Value {
+        self.json("/api/v1/workers").await["pushes"][0].clone()
+    }
+}
+
+#[tokio::test]
+async fn folded_stacks_become_time_of_a_worker_with_dotted_labels() {
+    let running = serve().await;
+    let query = format!(
+        "name=shop%7Ba.b%3Dc%2Cregion%3Deu%7D&{TIMES}&sampleRate=100&spyName=rbspy&format=folded"
+    );
+    let text = running.ingest(&query, &[], b"main;work 3\nmain 2\n").await;
+    assert_eq!(text, "stored 0.050 s in 1 series\n");
+    let expected = ["shop;main 20000000", "shop;main;work 30000000"];
+    assert_eq!(running.stacks("").await, expected);
+    assert_eq!(running.stacks("&label=a.b%3Dc&label=source%3Dpyroscope").await, expected);
+    assert_eq!(running.stacks("&label=a.b%3Dd").await, [""; 0]);
+    let workers = running.json("/api/v1/workers").await;
+    let worker = &workers["workers"][0];
+    assert_eq!(worker["worker"], "pyroscope:shop{a.b=c,region=eu}");
+    let labels = json!({
+        "a.b": "c", "region": "eu", "service_name": "shop", "source": "pyroscope"
+    });
+    let epoch = &worker["epochs"][0];
+    assert_eq!(epoch["labels"], labels);
+    assert_eq!(epoch["sampler_mode"], "pushed by rbspy as folded");
+    assert_eq!(epoch["account"]["balanced"], true);
+}
+
+#[tokio::test]
+async fn a_push_keeps_its_own_window() {
+    let running = serve().await;
+    running.ingest(&format!("name=w&{TIMES}"), &[], b"main 5").await;
+    let of = async |from: i64, to: i64| {
+        let path = format!("/api/v1/profile?from={from}&to={to}");
+        running.json(&path).await["total_ns"].clone()
+    };
+    let start = at(40).unix_ns() / 1_000_000_000;
+    assert_eq!(of(start, start + 1).await, of(start - 5, start + 20).await);
+}
+
+#[tokio::test]
+async fn every_format_and_compression_is_read() {
+    let running = serve().await;
+    let pprof = cpu_profile().encode_to_vec();
+    let form = |content: &[u8]| {
+        let head =
+            b"--x\r\nContent-Disposition: form-data; name=\"profile\"; filename=\"a\"\r\n\r\n";
+        [head, content, b"\r\n--x--\r\n"].concat()
+    };
+    let encoded = ("content-encoding", "gzip");
+    let multipart = ("content-type", "multipart/form-data; boundary=x");
+    let cases: [(&str, Headers<'_>, Vec<u8>); 7] = [
+        ("pprof", &[], pprof.clone()),
+        ("pprof", &[], gzip(&pprof)),
+        ("pprof", &[encoded], gzip(&pprof)),
+        ("pprof", &[encoded], gzip(&gzip(&pprof))),
+        ("pprof", &[multipart], form(&pprof)),
+        ("", &[multipart], form(&gzip(&pprof))),
+        ("pprof", &[multipart, encoded], gzip(&form(&pprof))),
+    ];
+    for (number, (format, headers, body)) in cases.into_iter().enumerate() {
+        let query = format!("name=p{number}&{TIMES}&format={format}");
+        let text = running.ingest(&query, headers, &body).await;
+        assert_eq!(text, "stored 0.030 s in 1 series\n", "case {number}");
+        let stacks = running.stacks(&format!("&worker=pyroscope:p{number}")).await;
+        assert_eq!(stacks, ["load;work 10000000", &format!("p{number};idle 20000000")]);
+    }
+    let query = format!("name=lines&{TIMES}&format=lines&sampleRate=50");
+    running.ingest(&query, &[], b"main;work\nmain;work\n\nmain\n").await;
+    let stacks = running.stacks("&worker=pyroscope:lines").await;
+    assert_eq!(stacks, ["lines;main 20000000", "lines;main;work 40000000"]);
+    let speedscope = br#"{"$schema":"https://www.speedscope.app/file-format-schema.json",
+        "shared":{"frames":[{"name":"f"}]},"profiles":[{"type":"sampled","name":"t","unit":"milliseconds",
+        "startValue":0,"endValue":5,"samples":[[0]],"weights":[5]}]}"#;
+    let query = format!("name=speedscope&{TIMES}&format=speedscope");
+    assert_eq!(running.ingest(&query, &[], speedscope).await, "stored 0.005 s in 1 series\n");
+}
+
+#[tokio::test]
+async fn two_pushes_with_equal_labels_and_times_both_count() {
+    let running = serve().await;
+    for _ in 0..2 {
+        running.ingest(&format!("name=twice&{TIMES}"), &[], b"main 5").await;
+    }
+    assert_eq!(running.stacks("").await, ["twice;main 100000000"]);
+    assert_eq!(running.counts().await["stored"], 2);
+    let workers = running.json("/api/v1/workers").await;
+    assert_eq!(workers["workers"][0]["epochs"].as_array().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn samples_with_labels_of_their_own_are_series_of_their_own() {
+    let running = serve().await;
+    let pprof = Pprof::new(&[("cpu", "nanoseconds")])
+        .with("work", &[10], &[("region", "eu"), ("task", "load")])
+        .with("work", &[20], &[("region", "us"), ("task", "load"), ("span_id", "17")])
+        .with("rest", &[40], &[]);
+    let query = format!("name=shop%7Bteam%3Dx%7D&{TIMES}&format=pprof");
+    let text = running.ingest(&query, &[], &pprof.encode_to_vec()).await;
+    assert_eq!(text, "stored 0.000 s in 3 series\n");
+    assert_eq!(running.stacks("&label=region%3Deu").await, ["load;work 10"]);
+    assert_eq!(running.stacks("&label=region%3Dus").await, ["load;work 20"]);
+    let all = running.stacks("&label=team%3Dx").await;
+    assert_eq!(all, ["load;work 30", "shop;rest 40"]);
+    let workers = running.json("/api/v1/workers").await;
+    let ids: Vec<_> =
+        workers["workers"].as_array().unwrap().iter().map(|worker| &worker["worker"]).collect();
+    let expected = [
+        "pyroscope:shop{region=eu,team=x}",
+        "pyroscope:shop{region=us,team=x}",
+        "pyroscope:shop{team=x}",
+    ];
+    assert_eq!(ids, expected);
+}
+
+#[tokio::test]
+async fn samples_with_too_many_labels_count_in_the_series_without_them() {
+    let running = serve().await;
+    let mut pprof = Pprof::new(&[("cpu", "nanoseconds")]);
+    for number in 0..PUSHED_LABEL_SETS_MAX + 50 {
+        pprof = pprof.with("work", &[10], &[("request", &number.to_string())]);
+    }
+    for _ in 0..2 {
+        let query = format!("name=shop&{TIMES}&format=pprof");
+        running.ingest(&query, &[], &pprof.clone().encode_to_vec()).await;
+    }
+    assert_eq!(running.stacks("").await, ["shop;work 3000"]);
+    assert_eq!(running.stacks("&label=request%3D99").await, ["shop;work 20"]);
+    let workers = running.json("/api/v1/workers").await;
+    let count = workers["workers"].as_array().unwrap().len();
+    assert_eq!(count, PUSHED_LABEL_SETS_MAX + 1);
+    assert_eq!(workers["pushes"][0]["series"], count);
+    assert_eq!(running.stacks("&worker=pyroscope:shop").await, ["shop;work 1000"]);
+}
+
+#[tokio::test]
+async fn pushes_are_counted_by_outcome_for_prometheus() {
+    let running = serve().await;
+    running.ingest(&format!("name=a&{TIMES}"), &[], b"main 1").await;
+    running.ingest(&format!("name=a&{TIMES}"), &[], b"").await;
+    assert_eq!(running.push_with("/ingest", &[], b"").await.status, 400);
+    let metrics = get(running.address, "/metrics").await.body;
+    for line in [
+        "emberline_pushes_total{source=\"pyroscope\",outcome=\"stored\"} 1",
+        "emberline_pushes_total{source=\"pyroscope\",outcome=\"empty\"} 1",
+        "emberline_pushes_total{source=\"pyroscope\",outcome=\"rejected\"} 1",
+        "emberline_pushed_series{source=\"pyroscope\"} 1",
+    ] {
+        assert!(metrics.lines().any(|known| known == line), "{line} in {metrics}");
+    }
+}
+
+#[tokio::test]
+async fn another_label_can_name_the_task() {
+    let options = ServeOptions { task_label: "job".to_owned(), ..ServeOptions::default() };
+    let running = serve_with(options).await;
+    let pprof = Pprof::new(&[("cpu", "nanoseconds")]).with(
+        "work",
+        &[10],
+        &[("job", "load"), ("task", "kept")],
+    );
+    let query = format!("name=shop&{TIMES}&format=pprof");
+    running.ingest(&query, &[], &pprof.encode_to_vec()).await;
+    assert_eq!(running.stacks("&label=task%3Dkept").await, ["load;work 10"]);
+    running.ingest(&format!("name=s%7Bjob%3Dnight%7D&{TIMES}"), &[], b"main 1").await;
+    assert_eq!(running.stacks("&worker=pyroscope:s").await, ["night;main 10000000"]);
+}
+
+#[tokio::test]
+async fn rows_of_zeros_are_dropped_and_all_cpu_time_of_node_counts() {
+    let running = serve().await;
+    let types = [("sample", "count"), ("wall", "nanoseconds"), ("cpu", "nanoseconds")];
+    let pprof = Pprof::new(&types)
+        .with("zero", &[0, 0, 0], &[("region", "none")])
+        .with("threads", &[0, 0, 7], &[])
+        .with("idle", &[3, 90, 0], &[])
+        .with("work", &[2, 50, 30], &[]);
+    let query = format!("name=node&{TIMES}&format=pprof");
+    let text = running.ingest(&query, &[], &pprof.encode_to_vec()).await;
+    assert_eq!(text, "stored 0.000 s in 1 series\n");
+    let expected = ["node;idle 90", "node;threads 7", "node;work 50"];
+    assert_eq!(running.stacks("").await, expected);
+    let cpu = get(running.address, "/api/v1/profile?format=collapsed&state=cpu&from=0").await;
+    assert_eq!(cpu.body, "node;threads 7\nnode;work 30\n");
+}
+
+#[tokio::test]
+async fn an_earlier_profile_is_subtracted_from_one_that_counts_on() {
+    let running = serve().await;
+    let types = [("contentions", "count"), ("delay", "nanoseconds")];
+    let earlier = Pprof::new(&types).with("a", &[1, 30], &[]).with("b", &[1, 5], &[]);
+    let later = Pprof::new(&types).with("b", &[1, 5], &[]).with("a", &[2, 100], &[]).with(
+        "c",
+        &[1, 1],
+        &[],
+    );
+    let part = |name: &str, content: &[u8]| {
+        let head = format!("--x\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n");
+        [head.as_bytes(), content, b"\r\n"].concat()
+    };
+    let [earlier, later] = [earlier, later].map(|pprof| pprof.encode_to_vec());
+    let body = |cumulative: bool| {
+        let config = format!("{{\"delay\":{{\"units\":\"ns\",\"cumulative\":{cumulative}}}}}");
+        let parts = [
+            part("prev_profile", &earlier),
+            part("profile", &later),
+            part("sample_type_config", config.as_bytes()),
+        ];
+        [parts.concat(), b"--x--\r\n".to_vec()].concat()
+    };
+    let headers = [("content-type", "multipart/form-data; boundary=x")];
+    running.ingest(&format!("name=go&{TIMES}"), &headers, &body(true)).await;
+    assert_eq!(running.stacks("").await, ["go;a 70", "go;c 1"]);
+    running.ingest(&format!("name=plain&{TIMES}"), &headers, &body(false)).await;
+    let plain = running.stacks("&worker=pyroscope:plain").await;
+    assert_eq!(plain, ["plain;a 100", "plain;b 5", "plain;c 1"]);
+}
+
+#[tokio::test]
+async fn empty_profiles_are_accepted_and_profiles_without_time_are_dropped() {
+    let running = serve().await;
+    let heap = Pprof::new(&[("inuse_objects", "count"), ("inuse_space", "bytes")])
+        .with("a", &[1, 1_024], &[])
+        .encode_to_vec();
+    let zeros = Pprof::new(&[("cpu", "nanoseconds")]).with("a", &[0], &[]).encode_to_vec();
+    for (format, body) in [("pprof", &b""[..]), ("folded", b""), ("pprof", &zeros)] {
+        let text = running.ingest(&format!("name=e&{TIMES}&format={format}"), &[], body).await;
+        assert_eq!(text, "stored 0.000 s in 0 series\n");
+    }
+    let text = running.ingest(&format!("name=e&{TIMES}&format=pprof"), &[], &heap).await;
+    assert!(text.contains("dropped: no type of sample is time"), "{text}");
+    let text = running.ingest(&format!("name=e&{TIMES}&units=bytes"), &[], b"a 1").await;
+    assert!(text.contains("dropped: only units=samples is time"), "{text}");
+    assert_eq!(running.stacks("").await, [""; 0]);
+    let counts = running.counts().await;
+    assert_eq!([&counts["empty"], &counts["without_time"]], [&json!(3), &json!(2)]);
+    assert_eq!(running.json("/api/v1/workers").await["workers"], json!([]));
+}
+
+#[tokio::test]
+async fn bad_pushes_are_refused_with_what_is_wrong_and_store_nothing() {
+    let running = serve().await;
+    let name = format!("name=bad&{TIMES}");
+    let pprof = cpu_profile().encode_to_vec();
+    let bomb = gzip(&vec![0; PUSH_CONTENT_BYTES_MAX + 1]);
+    let large = vec![b'a'; PUSH_BODY_BYTES_MAX + 1];
+    let many = (0..70).map(|number| format!("k{number}=v")).collect::<Vec<_>>().join(",");
+    let form = [("content-type", "multipart/form-data; boundary=x")];
+    let trie = [("content-type", "binary/octet-stream+trie")];
+    let gzipped = [("content-encoding", "gzip")];
+    let cases: Vec<(String, Headers<'_>, &[u8], u16, &str)> = vec![
+        (TIMES.to_owned(), &[], b"a 1", 400, "the query has no name"),
+        (format!("name=&{TIMES}"), &[], b"a 1", 400, "the query has no name"),
+        (format!("name=a%7Bb%3Dc&{TIMES}"), &[], b"a 1", 400, "no closing brace"),
+        (format!("name=a%7Bb%7D&{TIMES}"), &[], b"a 1", 400, "a label of the name has no value"),
+        (format!("name=a%00&{TIMES}"), &[], b"a 1", 400, "control characters"),
+        (format!("name={}&{TIMES}", "x".repeat(5_000)), &[], b"a 1", 400, "5000 bytes"),
+        (format!("name=a%7B{many}%7D&{TIMES}"), &[], b"a 1", 400, "70 labels; at most 62"),
+        ("name=a&from=x".to_owned(), &[], b"a 1", 400, "from must be a Unix time"),
+        ("name=a&from=9&until=8".to_owned(), &[], b"a 1", 400, "until is before from"),
+        ("name=a&from=1000000&until=1009999".to_owned(), &[], b"a 1", 400, "more than 3600 s"),
+        (
+            "name=a&from=9000000&until=9000010".to_owned(),
+            &[],
+            b"a 1",
+            400,
+            "after the collector's now",
+        ),
+        (
+            "name=a&from=18446744073709551615".to_owned(),
+            &[],
+            b"a 1",
+            400,
+            "from must be a Unix time",
+        ),
+        (format!("{name}&sampleRate=0"), &[], b"a 1", 400, "sampleRate must be"),
+        (
+            format!("{name}&format=jfr"),
+            &[],
+            b"a 1",
+            415,
+            "format \"jfr\" is not read; allowed: pprof",
+        ),
+        (name.clone(), &trie, b"a 1", 415, "allowed are the formats pprof"),
+        (name.clone(), &[("content-encoding", "br")], b"a 1", 415, "allowed: gzip, identity"),
+        (name.clone(), &gzipped, b"a 1", 400, "not gzip"),
+        (name.clone(), &gzipped, &bomb[..20], 400, "invalid gzip"),
+        (name.clone(), &gzipped, &bomb, 413, "at most 16777216"),
+        (name.clone(), &[], &bomb, 413, "at most 16777216"),
+        (name.clone(), &[], &large, 413, "more than 4194304 bytes"),
+        (name.clone(), &[], b"main;work", 400, "line 1 is not `frame;frame number`"),
+        (name.clone(), &[], b"main 18446744073709551615", 400, "64 bits"),
+        (name.clone(), &[], b"main 900000000000", 400, "no process has that many threads"),
+        (format!("{name}&format=pprof"), &[], &pprof[..20], 400, "truncated"),
+        (format!("{name}&format=pprof"), &[], b"main 1", 400, "invalid pprof"),
+        (name.clone(), &[("content-type", "multipart/form-data")], b"a", 400, "invalid form"),
+        (name.clone(), &form, b"--x--\r\n", 400, "the form has no part `profile`"),
+        (name.clone(), &form, b"--x\r\nContent-Dis", 400, "invalid form"),
+    ];
+    let count = cases.len();
+    for (query, headers, body, status, text) in cases {
+        let answer = running.push_with(&format!("/ingest?{query}"), headers, body).await;
+        assert_eq!(answer.status, status, "{query}: {}", answer.body);
+        let error: Value = serde_json::from_str(&answer.body).unwrap();
+        let error = error["error"].as_str().unwrap();
+        assert!(error.contains(text), "{query}: {error}");
+    }
+    assert_eq!(running.stacks("").await, [""; 0]);
+    let counts = running.counts().await;
+    assert_eq!(counts["rejected"], count);
+    assert_eq!(counts["stored"], 0);
+    running.ingest(&name, &[], b"main 1").await;
+    assert_eq!(running.stacks("").await, ["bad;main 10000000"]);
+}
+
+fn basic(user: &str, password: &str) -> String {
+    format!("Basic {}", STANDARD.encode(format!("{user}:{password}")))
+}
+
+#[tokio::test]
+async fn pushes_need_a_token_of_role_agent_that_covers_the_worker() {
+    let guarded = Guarded::serve().await;
+    let reader = guarded.token(NewToken::new(Role::Reader));
+    let agent = guarded.token(NewToken::new(Role::Agent));
+    let narrow = guarded.agent("pyroscope:shop*");
+    guarded.until_valid(&reader).await;
+    let push = async |path: &str, authorization: Option<String>| {
+        let mut headers = vec![("content-type", "application/proto")];
+        headers.extend(authorization.as_ref().map(|value| ("authorization", &**value)));
+        guarded.running.push_with(path, &headers, b"").await
+    };
+    let ingest = format!("/ingest?name=other&{TIMES}");
+    let password = |token: &Token| Some(basic("user", token.expose()));
+    for path in [&*ingest, PUSH] {
+        let missing = push(path, None).await;
+        assert_eq!(missing.status, 401);
+        assert!(missing.body.contains("password of basic authentication"), "{}", missing.body);
+        let field = if path == PUSH { "message" } else { "error" };
+        assert!(serde_json::from_str::<Value>(&missing.body).unwrap()[field].is_string());
+        assert_eq!(push(path, Some(basic("user", "emb_0_0"))).await.status, 401);
+        assert_eq!(push(path, password(&reader)).await.status, 403);
+        assert_eq!(push(path, Some(reader.bearer().to_string())).await.status, 403);
+        for value in [password(&agent), Some(agent.bearer().to_string())] {
+            assert_eq!(push(path, value).await.status, 200);
+        }
+        assert_eq!(push(path, Some(basic(agent.expose(), ""))).await.status, 200);
+    }
+    // No other route takes passwords, which browsers keep.
+    let host = guarded.running.address.to_string();
+    let authorization = basic("user", reader.expose());
+    let headers = [("host", &*host), ("authorization", &*authorization)];
+    let answer = send_bytes(guarded.running.address, "GET /api/v1/workers", &headers, b"").await;
+    assert_eq!(answer.status, 401);
+    let authorization = password(&narrow).unwrap();
+    let headers = [("authorization", &*authorization)];
+    let of = async |name: &str| {
+        let path = format!("/ingest?name={name}&{TIMES}");
+        guarded.running.push_with(&path, &headers, b"main 1").await
+    };
+    assert_eq!(of("shop").await.status, 200);
+    let foreign = of("other").await;
+    assert_eq!(foreign.status, 403);
+    assert!(foreign.body.contains("--worker 'pyroscope:*'"), "{}", foreign.body);
+}
+
+#[tokio::test]
+async fn a_series_ends_when_nothing_comes_and_begins_again_with_the_next_push() {
+    let running = serve().await;
+    running.ingest(&format!("name=idle&{TIMES}"), &[], b"main 1").await;
+    let state = "/workers/0/epochs/0/state";
+    running.until("/api/v1/workers", state, json!("connected")).await;
+    let later_ns = at(60).unix_ns() + PUSHED_IDLE_MAX.as_nanos() as i64;
+    running.now_ns.store(later_ns, Ordering::SeqCst);
+    running.until("/api/v1/workers", state, json!("gone")).await;
+    let workers = running.json("/api/v1/workers").await;
+    assert_eq!(workers["workers"][0]["epochs"][0]["disconnect"]["reason"], "clean");
+    assert_eq!(workers["pushes"][0]["series"], 0);
+    running.ingest(&format!("name=idle&{TIMES}"), &[], b"main 1").await;
+    let workers = running.json("/api/v1/workers").await;
+    assert_eq!(workers["workers"][0]["epochs"].as_array().unwrap().len(), 2);
+    assert_eq!(running.stacks("").await, ["idle;main 20000000"]);
+}
+
+#[tokio::test]
+async fn settings_do_not_wait_for_what_has_no_agent() {
+    let running = serve().await;
+    running.ingest(&format!("name=s&{TIMES}"), &[], b"main 1").await;
+    let host = running.address.to_string();
+    let headers = [("host", &*host), ("content-type", "application/json")];
+    let line = "PUT /api/v1/workers/settings";
+    let answer = send_bytes(running.address, line, &headers, br#"{"enabled":false}"#).await;
+    let body: Value = serde_json::from_str(&answer.body).unwrap();
+    assert_eq!((answer.status, &body["workers"]), (200, &json!([])), "{body}");
+}
+
+#[tokio::test]
+async fn a_push_is_not_acknowledged_while_nothing_can_be_logged() {
+    let (running, _folder) = serve_full().await;
+    let answer = running.push_with(&format!("/ingest?name=a&{TIMES}"), &[], b"main 1").await;
+    assert_eq!(answer.status, 503, "{}", answer.body);
+    assert!(answer.body.contains("disk"), "{}", answer.body);
+    assert_eq!(answer.header("retry-after"), Some("5"));
+}

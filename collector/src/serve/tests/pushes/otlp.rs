@@ -1,0 +1,153 @@
+//! OTLP profiles over HTTP and gRPC.
+
+use prost::Message;
+use serde_json::{Value, json};
+use tonic::Code;
+use tonic::codegen::http::uri::PathAndQuery;
+use tonic::transport::Channel;
+use tonic_prost::ProstCodec;
+
+use super::pprof::gzip;
+use super::{Running, serve};
+use crate::limits::OTLP_CONTENT_BYTES_MAX;
+
+const HTTP: &str = "/v1development/profiles";
+const GRPC: &str = "/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export";
+const JSON: (&str, &str) = ("content-type", "application/json");
+const PROTOBUF: (&str, &str) = ("content-type", "application/x-protobuf");
+
+/// Two samples of 100 Hz over 10 s: 5 of `main;work` in the task `load`, and 3 of `main`.
+fn request() -> Value {
+    json!({
+        "resourceProfiles": [{
+            "resource": {"attributes": [
+                {"key": "service.name", "value": {"stringValue": "shop"}},
+                {"key": "host.name", "value": {"stringValue": "h1"}},
+                {"key": "process.pid", "value": {"intValue": "7"}}
+            ]},
+            "scopeProfiles": [{"scope": {"name": "ebpf"}, "profiles": [{
+                "sampleType": {"typeStrindex": 1, "unitStrindex": 2},
+                "samples": [
+                    {"stackIndex": 2, "attributeIndices": [1], "values": ["5"]},
+                    {"stackIndex": 1, "timestampsUnixNano": ["1", "2", "3"]}
+                ],
+                "timeUnixNano": "1000040000000000",
+                "durationNano": "10000000000",
+                "periodType": {"typeStrindex": 3, "unitStrindex": 4},
+                "period": "10000000"
+            }]}]
+        }],
+        "dictionary": {
+            "mappingTable": [{}],
+            "locationTable": [{}, {"lines": [{"functionIndex": 1}]},
+                              {"lines": [{"functionIndex": 2}]}],
+            "functionTable": [{}, {"nameStrindex": 5}, {"nameStrindex": 6}],
+            "stringTable": ["", "samples", "count", "cpu", "nanoseconds", "main", "work", "task"],
+            "attributeTable": [{}, {"keyStrindex": 7, "value": {"stringValue": "load"}}],
+            "stackTable": [{}, {"locationIndices": [1]}, {"locationIndices": [2, 1]}]
+        }
+    })
+}
+
+async fn send(running: &Running, headers: &[(&str, &str)], body: &[u8]) -> (u16, String) {
+    let answer = running.push_with(HTTP, headers, body).await;
+    (answer.status, answer.body)
+}
+
+#[tokio::test]
+async fn profiles_over_http_are_stored_as_those_of_a_service() {
+    let running = serve().await;
+    let body = request().to_string();
+    assert_eq!(send(&running, &[JSON], body.as_bytes()).await, (200, "{}".to_owned()));
+    let stacks = ["load;main;work 50000000", "shop;main 30000000"];
+    assert_eq!(running.stacks("").await, stacks);
+    let workers = running.json("/api/v1/workers").await;
+    assert_eq!(workers["workers"][0]["worker"], "otlp:shop{host.name=h1}");
+    let labels = &workers["workers"][0]["epochs"][0]["labels"];
+    let expected = json!({
+        "service_name": "shop", "host.name": "h1", "process.pid": "7", "source": "otlp",
+    });
+    assert_eq!(labels, &expected);
+    // Equal requests both count, compressed or not.
+    let headers = [JSON, ("content-encoding", "gzip")];
+    assert_eq!(send(&running, &headers, &gzip(body.as_bytes())).await.0, 200);
+    assert_eq!(running.stacks("").await[0], "load;main;work 100000000");
+    let counts = running.counts().await;
+    assert_eq!(counts["source"], "otlp");
+    assert_eq!(counts["stored"], 2);
+}
+
+#[tokio::test]
+async fn profiles_that_measure_no_time_are_a_partial_success() {
+    let running = serve().await;
+    let mut body = request();
+    body["dictionary"]["stringTable"][1] = "alloc_space".into();
+    body["dictionary"]["stringTable"][2] = "bytes".into();
+    body["resourceProfiles"][0]["scopeProfiles"][0]["profiles"][0]["periodType"] = json!({});
+    let (status, answer) = send(&running, &[JSON], body.to_string().as_bytes()).await;
+    let answer: Value = serde_json::from_str(&answer).unwrap();
+    assert_eq!(status, 200);
+    assert_eq!(answer["partialSuccess"]["rejectedProfiles"], 1, "{answer}");
+    let text = answer["partialSuccess"]["errorMessage"].as_str().unwrap();
+    assert!(text.contains("alloc_space/bytes"), "{text}");
+}
+
+#[tokio::test]
+async fn bad_requests_are_answered_with_a_status_in_their_own_encoding() {
+    let running = serve().await;
+    let mut outside = request();
+    outside["dictionary"]["stackTable"][2]["locationIndices"] = json!([99]);
+    let large = format!("{{\"x\": \"{}\"}}", "x".repeat(OTLP_CONTENT_BYTES_MAX));
+    for (body, status, code, hint) in [
+        (&b"{"[..], 400, 3, "invalid OTLP profiles in JSON"),
+        (outside.to_string().as_bytes(), 400, 3, "location 99 is outside of a table of 3"),
+        (br#"{"resourceProfiles": 7}"#, 400, 3, "1.9 or earlier"),
+        (large.as_bytes(), 413, 3, "more than 4194304 bytes"),
+    ] {
+        let (got, answer) = send(&running, &[JSON], body).await;
+        let answer: Value = serde_json::from_str(&answer).unwrap();
+        assert_eq!((got, &answer["code"]), (status, &json!(code)), "{answer}");
+        let text = answer["message"].as_str().unwrap();
+        assert!(text.contains(hint), "{text}");
+    }
+    let answer = running.push_with(HTTP, &[PROTOBUF], b"\x0a\xff").await;
+    assert_eq!(answer.status, 400);
+    assert_eq!(answer.header("content-type"), Some("application/x-protobuf"));
+    let is_status = answer.body.starts_with("\u{8}\u{3}") && answer.body.contains("invalid varint");
+    assert!(is_status, "code 3 and a message: {:?}", answer.body);
+    let (status, text) = send(&running, &[("content-type", "text/plain")], b"").await;
+    assert_eq!(status, 415);
+    assert!(text.contains("application/x-protobuf, application/json"), "{text}");
+    assert_eq!(running.counts().await["rejected"], 5, "without those of another content type");
+}
+
+/// A request of protobuf as far as this test needs it.
+#[derive(Clone, PartialEq, Message)]
+struct Request {
+    #[prost(bytes = "vec", repeated, tag = "1")]
+    resource_profiles: Vec<Vec<u8>>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Answer {}
+
+async fn export(running: &Running, request: Request) -> Result<Answer, tonic::Status> {
+    let endpoint = Channel::from_shared(format!("http://{}", running.address)).unwrap();
+    let mut client = tonic::client::Grpc::new(endpoint.connect().await.unwrap());
+    client.ready().await.unwrap();
+    let codec = ProstCodec::<Request, Answer>::default();
+    let path = PathAndQuery::from_static(GRPC);
+    client.unary(tonic::Request::new(request), path, codec).await.map(tonic::Response::into_inner)
+}
+
+#[tokio::test]
+async fn the_method_of_grpc_answers_and_rejects() {
+    let running = serve().await;
+    export(&running, Request::default()).await.unwrap();
+    let broken = Request { resource_profiles: vec![b"\x12\xff".to_vec()] };
+    let status = export(&running, broken).await.unwrap_err();
+    assert_eq!(status.code(), Code::InvalidArgument);
+    assert!(status.message().contains("invalid OTLP profiles"), "{status}");
+    let counts = running.counts().await;
+    assert_eq!((&counts["empty"], &counts["rejected"]), (&json!(1), &json!(1)));
+}

@@ -1,0 +1,306 @@
+//! The accounts of identities: what each uses, its quotas, and what it was refused.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use profiler_core::hash::KeyedMap;
+use profiler_core::limits::bounded;
+
+use super::rate::Rate;
+use super::{Quota, QuotaSettings, Quotas, TooFast, decode_budget};
+use crate::limits::{ACCOUNTS_MAX, AUDIT_TEXT_BYTES_MAX, QUOTA_LOG_EVERY};
+use crate::log_limit::{Admitted, LineLimit};
+use crate::serve::Identity;
+use crate::sync::lock;
+
+/// Lines about quotas: strangers without tokens could have any number of addresses.
+static REACHED: LineLimit = LineLimit::new();
+
+/// A quota has no room for one more.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error(
+    "{identity} has reached its quota {quota}={value}; an operator can raise it, see: emberline serve --help"
+)]
+pub(crate) struct QuotaExceeded {
+    identity: String,
+    quota: Quota,
+    value: u64,
+}
+
+/// How often an identity met a quota.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct QuotaUse {
+    /// Something was refused, ended or dropped.
+    pub(crate) refused: u64,
+    /// Something had to wait.
+    pub(crate) delayed: u64,
+    /// When that was last.
+    pub(crate) last: Option<Instant>,
+    /// When it was last logged.
+    logged: Option<Instant>,
+}
+
+/// One identity, for as long as it has connections or sessions, or was refused.
+pub(crate) struct Account {
+    pub(crate) identity: Identity,
+    quotas: Quotas,
+    pub(super) decoding: decode_budget::Share,
+    rate: Rate,
+    sessions: AtomicUsize,
+    nodes: AtomicU64,
+    symbol_bytes: AtomicU64,
+    running_bytes: AtomicUsize,
+    uses: Mutex<[QuotaUse; Quota::ALL.len()]>,
+}
+
+/// A session that counts for an account; returned when it is dropped.
+#[derive(Debug)]
+pub(crate) struct SessionSlot {
+    account: Arc<Account>,
+}
+
+impl fmt::Debug for Account {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.identity.fmt(formatter)
+    }
+}
+
+impl Account {
+    fn new(identity: Identity, quotas: Quotas) -> Arc<Account> {
+        Arc::new(Account {
+            identity,
+            quotas,
+            decoding: decode_budget::Share::new(quotas.size_of(Quota::DecodedBytes)),
+            rate: Rate::new(quotas.of(Quota::BytesPerSecond)),
+            sessions: AtomicUsize::new(0),
+            nodes: AtomicU64::new(0),
+            symbol_bytes: AtomicU64::new(0),
+            running_bytes: AtomicUsize::new(0),
+            uses: Mutex::default(),
+        })
+    }
+
+    /// The value of a quota that can be set.
+    pub(crate) fn value_of(&self, quota: Quota) -> Option<u64> {
+        Quota::SETTABLE.contains(&quota).then(|| self.quotas.of(quota))
+    }
+
+    /// The value of one of its quotas.
+    pub(crate) fn quota(&self, quota: Quota) -> usize {
+        self.quotas.size_of(quota)
+    }
+
+    /// Counts a refusal, and logs it now and then.
+    pub(crate) fn note_refusal(&self, quota: Quota) {
+        let now = Instant::now();
+        let mut uses = lock(&self.uses);
+        let counted = &mut uses[quota as usize];
+        counted.refused += 1;
+        counted.last = Some(now);
+        let is_due = counted.logged.is_none_or(|at| now.duration_since(at) >= QUOTA_LOG_EVERY);
+        if is_due && let Some(Admitted { suppressed }) = REACHED.admit() {
+            counted.logged = Some(now);
+            let refused = counted.refused;
+            drop(uses);
+            let identity = self.identity.to_string();
+            let identity = &*bounded(&identity, AUDIT_TEXT_BYTES_MAX);
+            let quota = quota.name();
+            tracing::warn!(target: "audit", identity, quota, refused, suppressed, "quota reached");
+        }
+    }
+
+    /// Counts something that waits for a quota.
+    pub(crate) fn note_delay(&self, quota: Quota) {
+        let mut uses = lock(&self.uses);
+        let counted = &mut uses[quota as usize];
+        counted.delayed += 1;
+        counted.last = Some(Instant::now());
+    }
+
+    /// The quotas that it ever met.
+    pub(crate) fn uses(&self) -> Vec<(Quota, QuotaUse)> {
+        let uses = *lock(&self.uses);
+        let met = |(_, counted): &(Quota, QuotaUse)| counted.refused + counted.delayed > 0;
+        Quota::ALL.into_iter().zip(uses).filter(met).collect()
+    }
+
+    /// Charges a message's bytes. Returns how long to wait until it may be used.
+    pub(crate) fn charge_bytes(&self, bytes: usize) -> Result<Duration, TooFast> {
+        let charged = self.rate.charge(bytes as u64, Instant::now());
+        match charged {
+            Ok(Duration::ZERO) => {}
+            Ok(_) => self.note_delay(Quota::BytesPerSecond),
+            Err(_) => self.note_refusal(Quota::BytesPerSecond),
+        }
+        charged
+    }
+
+    /// Counts one more session.
+    pub(crate) fn open_session(self: &Arc<Self>) -> Result<SessionSlot, QuotaExceeded> {
+        let sessions_max = self.quota(Quota::Sessions);
+        let more = |sessions| (sessions < sessions_max).then_some(sessions + 1);
+        let opened = self.sessions.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        if opened.is_err() {
+            self.note_refusal(Quota::Sessions);
+            return Err(QuotaExceeded {
+                identity: self.identity.to_string(),
+                quota: Quota::Sessions,
+                value: self.quotas.of(Quota::Sessions),
+            });
+        }
+        Ok(SessionSlot { account: self.clone() })
+    }
+
+    /// Sessions that count for it.
+    #[cfg(test)]
+    pub(crate) fn session_count(&self) -> usize {
+        self.sessions.load(Ordering::Relaxed)
+    }
+
+    /// Nodes that it may still add to the tree.
+    pub(crate) fn nodes_left(&self) -> usize {
+        self.quota(Quota::Nodes).saturating_sub(self.nodes.load(Ordering::Relaxed) as usize)
+    }
+
+    /// Whether it may add names to the tree.
+    pub(crate) fn may_add_symbols(&self) -> bool {
+        self.symbol_bytes.load(Ordering::Relaxed) < self.quotas.of(Quota::SymbolBytes)
+    }
+
+    /// Counts what it added to the tree.
+    pub(crate) fn note_growth(&self, nodes: usize, symbol_bytes: usize) {
+        self.nodes.fetch_add(nodes as u64, Ordering::Relaxed);
+        self.symbol_bytes.fetch_add(symbol_bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Whether a running task of this size has room. A refusal is counted.
+    pub(crate) fn has_room_for_task(&self, bytes: usize) -> bool {
+        let running_bytes = self.running_bytes.load(Ordering::Relaxed);
+        let has_room = running_bytes + bytes <= self.quota(Quota::RunningBytes);
+        if !has_room {
+            self.note_refusal(Quota::RunningBytes);
+        }
+        has_room
+    }
+
+    /// Whether its running tasks take more than half of what they may.
+    pub(crate) fn is_half_full_of_tasks(&self) -> bool {
+        self.running_bytes.load(Ordering::Relaxed) > self.quota(Quota::RunningBytes) / 2
+    }
+
+    /// Counts a running task.
+    pub(crate) fn add_task(&self, bytes: usize) {
+        self.running_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// The opposite of [`Account::add_task`].
+    pub(crate) fn remove_task(&self, bytes: usize) {
+        self.running_bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// The refusals so far, of the quotas that were ever exceeded.
+    #[cfg(test)]
+    pub(crate) fn refusals(&self) -> impl Iterator<Item = (Quota, u64)> {
+        let uses = self.uses().into_iter().map(|(quota, counted)| (quota, counted.refused));
+        uses.filter(|(_, refused)| *refused > 0)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn of_test(number: u8) -> Arc<Account> {
+        Account::of_test_with(number, &QuotaSettings::default())
+    }
+
+    #[cfg(test)]
+    pub(crate) fn of_test_with(number: u8, settings: &QuotaSettings) -> Arc<Account> {
+        let identity = Identity::Address([10, 0, 0, number].into());
+        Account::new(identity, Quotas::default().with(settings))
+    }
+}
+
+impl SessionSlot {
+    /// Whether it counts for this account.
+    pub(crate) fn is_of(&self, account: &Account) -> bool {
+        self.account.identity == account.identity
+    }
+}
+
+impl Drop for SessionSlot {
+    fn drop(&mut self) {
+        self.account.sessions.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// All identities with connections or sessions, and those that were here lately.
+#[derive(Debug, Default)]
+pub(crate) struct Accounts {
+    /// Of identities without quotas of their own.
+    quotas: Quotas,
+    by_identity: Mutex<KeyedMap<Identity, Arc<Account>>>,
+}
+
+impl Accounts {
+    /// Accounts whose quotas are the defaults, except for `settings`.
+    pub(crate) fn new(settings: &QuotaSettings) -> Accounts {
+        Accounts { quotas: Quotas::default().with(settings), by_identity: Mutex::default() }
+    }
+
+    /// The account of an identity that has quotas of its own. A new account replaces one with other
+    /// quotas, which lasts as long as the streams that use it.
+    pub(crate) fn of(&self, identity: &Identity, own: Option<&QuotaSettings>) -> Arc<Account> {
+        let quotas = own.map_or(self.quotas, |own| self.quotas.with(own));
+        let mut accounts = lock(&self.by_identity);
+        if let Some(account) = accounts.get(identity)
+            && account.quotas == quotas
+        {
+            return account.clone();
+        }
+        if accounts.len() >= ACCOUNTS_MAX {
+            // Accounts in use stay; their number is bounded by those of connections and sessions.
+            accounts.retain(|_, account| Arc::strong_count(account) > 1);
+        }
+        let account = Account::new(identity.clone(), quotas);
+        accounts.insert(identity.clone(), account.clone());
+        account
+    }
+
+    /// All accounts.
+    pub(crate) fn all(&self) -> Vec<Arc<Account>> {
+        lock(&self.by_identity).values().cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sessions_count_until_they_end() {
+        let mut settings = QuotaSettings::default();
+        settings.set(Quota::Sessions, 2).unwrap();
+        let account = Account::of_test_with(1, &settings);
+        let first = account.open_session().unwrap();
+        let _second = account.open_session().unwrap();
+        let error = account.open_session().unwrap_err().to_string();
+        assert!(error.starts_with("10.0.0.1 has reached its quota sessions=2; "), "{error}");
+        drop(first);
+        assert!(account.open_session().is_ok());
+        assert_eq!(account.session_count(), 1);
+        assert_eq!(account.refusals().collect::<Vec<_>>(), [(Quota::Sessions, 1)]);
+    }
+
+    #[test]
+    fn an_identity_has_one_account_until_its_quotas_change() {
+        let accounts = Accounts::default();
+        let identity = Identity::User(7);
+        let first = accounts.of(&identity, None);
+        assert!(Arc::ptr_eq(&first, &accounts.of(&identity, None)));
+        let mut own = QuotaSettings::default();
+        own.set(Quota::Queries, 3).unwrap();
+        let second = accounts.of(&identity, Some(&own));
+        assert_eq!((first.quota(Quota::Queries), second.quota(Quota::Queries)), (66, 3));
+        assert!(Arc::ptr_eq(&second, &accounts.of(&identity, Some(&own))));
+        assert_eq!(accounts.all().len(), 1);
+    }
+}

@@ -1,0 +1,34 @@
+//! Fair shares: what each peer may take of what all peers share.
+//!
+//! A peer is an [`Identity`]. A fleet may share one address or token, so by default no honest fleet
+//! reaches a [`Quota`]: an identity may take nearly all of a pool while nobody else wants it. Rules that
+//! keep the others safe:
+//! - the last part of a pool is left to identities that hold less than half of it ([`SlotPool`],
+//!   [`UnsealedShares`]);
+//! - identities take turns, however often one of them asks ([`Turns`], [`RoundRobin`]);
+//! - large messages never take the room of small ones ([`DecodeBudget`]);
+//! - memory that a peer holds without progress is taken back when others need it ([`MemoryPool`]).
+//!
+//! An [`Account`] counts what its identity was refused.
+
+mod account;
+mod decode_budget;
+mod memory_pool;
+mod quotas;
+mod rate;
+mod round_robin;
+mod slots;
+mod turns;
+mod unsealed;
+
+pub use self::quotas::{Quota, QuotaError, QuotaSettings};
+
+pub(crate) use self::account::{Account, Accounts, QuotaExceeded, QuotaUse, SessionSlot};
+pub(crate) use self::decode_budget::{Charge, DecodeBudget};
+pub(crate) use self::memory_pool::{Full, MemoryPool, Reservation};
+pub(crate) use self::quotas::Quotas;
+pub(crate) use self::rate::TooFast;
+pub(crate) use self::round_robin::RoundRobin;
+pub(crate) use self::slots::{NoSlot, Slot, SlotPool};
+pub(crate) use self::turns::{Turn, Turns};
+pub(crate) use self::unsealed::UnsealedShares;

@@ -1,0 +1,306 @@
+//! Collects the samples of a file, whatever its format, within the limits.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use profiler_core::limits::{AGENT_TASK_NAMES_MAX, LABELS_MAX, bounded_name};
+use profiler_core::{
+    CallTrie, Frame, FrameId, FrameKind, NoStack, NodeId, State, SymbolTable, Timestamp,
+};
+
+use super::error::ImportError;
+use super::limits::{
+    DURATION_MAX, FRAMES_MAX, LABEL_SETS_MAX, NAMES_BYTES_MAX, NODES_MAX, SAMPLES_MAX,
+};
+use super::model::{ImportFormat, ImportOptions, Imported, ImportedSample, Labels};
+
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// What a frame and a string count for, besides their texts: so that their tables stay below the limits of
+/// the wire too.
+const FRAME_BYTES: usize = 64;
+const STRING_BYTES: usize = 32;
+
+/// Weight of one thread at one stack.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sample {
+    pub(super) node: NodeId,
+    pub(super) thread: NodeId,
+    pub(super) state: State,
+    /// Nanoseconds; or samples, until [`Builder::scale`].
+    pub(super) weight: u64,
+    /// Nanoseconds since the profile's start.
+    pub(super) at_ns: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Key {
+    second: u32,
+    node: NodeId,
+    state: u8,
+    thread: NodeId,
+    labels: u16,
+}
+
+/// A profile under construction.
+pub(super) struct Builder<'a> {
+    pub(super) format: ImportFormat,
+    pub(super) options: &'a ImportOptions,
+    symbols: SymbolTable,
+    names_bytes: usize,
+    trie: CallTrie,
+    tasks: HashSet<FrameId>,
+    weights: HashMap<Key, u64>,
+    label_sets: Vec<Labels>,
+    label_set_ids: HashMap<Labels, u16>,
+    total: u64,
+    notes: BTreeSet<String>,
+}
+
+impl<'a> Builder<'a> {
+    pub(super) fn new(format: ImportFormat, options: &'a ImportOptions) -> Builder<'a> {
+        Builder {
+            format,
+            options,
+            symbols: SymbolTable::new(),
+            names_bytes: 0,
+            trie: CallTrie::new(NODES_MAX),
+            tasks: HashSet::new(),
+            weights: HashMap::new(),
+            label_sets: vec![Labels::new()],
+            label_set_ids: HashMap::from([(Labels::new(), 0)]),
+            total: 0,
+            notes: BTreeSet::new(),
+        }
+    }
+
+    pub(super) fn invalid(&self, reason: impl Into<String>) -> ImportError {
+        ImportError::Invalid { format: self.format, reason: reason.into() }
+    }
+
+    /// Tells people about something that was assumed or dropped, once.
+    pub(super) fn note(&mut self, note: impl Into<String>) {
+        self.notes.insert(note.into());
+    }
+
+    /// A frame with names within their limits.
+    pub(super) fn frame(&mut self, frame: &Frame<&str>) -> Result<FrameId, ImportError> {
+        let frame = frame.map(bounded_name);
+        let strings = self.symbols.string_count();
+        let frames = self.symbols.frame_count();
+        let id = self.symbols.intern(&frame);
+        let Frame { function, file, module, build_id, .. } = &frame;
+        let added = self.symbols.string_count() - strings;
+        if added > 0 {
+            let texts = [function, file, module, build_id].map(|text| text.len());
+            self.names_bytes += added as usize * STRING_BYTES + texts.iter().sum::<usize>();
+        }
+        self.names_bytes += (self.symbols.frame_count() - frames) as usize * FRAME_BYTES;
+        if self.names_bytes > NAMES_BYTES_MAX {
+            let what = "too many bytes of names and frames";
+            return Err(ImportError::TooMany { what, limit: NAMES_BYTES_MAX });
+        }
+        Ok(id)
+    }
+
+    /// The node of a task, and of its phase. The task of the options has precedence.
+    pub(super) fn top(
+        &mut self,
+        task: Option<&str>,
+        phase: Option<&str>,
+    ) -> Result<NodeId, ImportError> {
+        let chosen = self.options.task.as_deref();
+        let frame = match (chosen, task) {
+            (Some(name), _) => Frame::task(name),
+            (None, Some("[no task]")) => Frame::no_task(),
+            (None, Some("[agent]")) => Frame::agent(),
+            (None, Some("")) => Frame::task("[unnamed]"),
+            (None, Some(name)) => Frame::task(name),
+            (None, None) => Frame::task(&self.options.task_default),
+        };
+        let frame = self.frame(&frame)?;
+        let is_full = self.tasks.len() >= AGENT_TASK_NAMES_MAX && !self.tasks.contains(&frame);
+        let frame = if is_full { self.frame(&Frame::task("[overflow]"))? } else { frame };
+        self.tasks.insert(frame);
+        let top = self.child(NodeId::ROOT, frame);
+        match phase.filter(|phase| !phase.is_empty()) {
+            Some(phase) => {
+                let phase = self.frame(&Frame::phase(phase))?;
+                Ok(self.child(top, phase))
+            }
+            None => Ok(top),
+        }
+    }
+
+    /// The task of a node.
+    pub(super) fn top_of(&self, node: NodeId) -> NodeId {
+        let mut top = node;
+        while let Some((parent, _)) =
+            self.trie.node(top).filter(|(parent, _)| *parent != NodeId::ROOT)
+        {
+            top = parent;
+        }
+        top
+    }
+
+    pub(super) fn child(&mut self, parent: NodeId, frame: FrameId) -> NodeId {
+        self.trie.insert_or_overflow(parent, frame, &mut self.symbols)
+    }
+
+    /// The node of a stack, outermost frame first. Too deep a stack loses its outer frames.
+    pub(super) fn stack(&mut self, top: NodeId, frames: &[FrameId]) -> Result<NodeId, ImportError> {
+        if frames.len() <= FRAMES_MAX {
+            return Ok(frames.iter().fold(top, |node, frame| self.child(node, *frame)));
+        }
+        let truncated = self.frame(&Frame::truncated())?;
+        let first = self.child(top, truncated);
+        let inner = &frames[frames.len() - (FRAMES_MAX - 1)..];
+        Ok(inner.iter().fold(first, |node, frame| self.child(node, *frame)))
+    }
+
+    /// The node of a thread in the time by thread.
+    pub(super) fn thread(
+        &mut self,
+        top: NodeId,
+        name: &str,
+        id: u32,
+    ) -> Result<NodeId, ImportError> {
+        let frame = self.frame(&Frame::thread(name, id))?;
+        Ok(self.child(top, frame))
+    }
+
+    /// The number of a set of labels. Past the limits, labels are dropped.
+    pub(super) fn label_set(&mut self, mut labels: Labels) -> u16 {
+        if labels.len() > LABELS_MAX {
+            let last = labels.keys().nth(LABELS_MAX).cloned();
+            last.map(|key| labels.split_off(&key));
+            self.note(format!("a sample keeps {LABELS_MAX} of its labels"));
+        }
+        if let Some(id) = self.label_set_ids.get(&labels) {
+            return *id;
+        }
+        if self.label_sets.len() >= LABEL_SETS_MAX {
+            self.note(format!(
+                "samples with further labels count without them: at most {LABEL_SETS_MAX} distinct sets of \
+                 labels are kept"
+            ));
+            return 0;
+        }
+        let id = self.label_sets.len() as u16;
+        self.label_sets.push(labels.clone());
+        self.label_set_ids.insert(labels, id);
+        id
+    }
+
+    pub(super) fn add(&mut self, sample: Sample) -> Result<(), ImportError> {
+        self.add_labeled(sample, 0)
+    }
+
+    /// Adds a sample with the labels of [`Builder::label_set`].
+    pub(super) fn add_labeled(&mut self, sample: Sample, labels: u16) -> Result<(), ImportError> {
+        let Sample { node, thread, state, weight, at_ns } = sample;
+        if weight == 0 {
+            return Ok(());
+        }
+        self.check_duration(at_ns)?;
+        let second = u32::try_from(at_ns / SECOND_NS).expect("the duration is limited");
+        let key = Key { second, node, state: state as u8, thread, labels };
+        let full = self.weights.len() >= SAMPLES_MAX;
+        match self.weights.get_mut(&key) {
+            // The total bounds every sum.
+            Some(sum) => *sum += weight,
+            None if full => {
+                let what = "too many combinations of second, stack, thread and state";
+                return Err(ImportError::TooMany { what, limit: SAMPLES_MAX });
+            }
+            None => drop(self.weights.insert(key, weight)),
+        }
+        self.total = self.total.checked_add(weight).ok_or_else(|| self.too_heavy())?;
+        Ok(())
+    }
+
+    fn too_heavy(&self) -> ImportError {
+        self.invalid("the sum of all weights exceeds 64 bits of nanoseconds")
+    }
+
+    fn check_duration(&self, duration_ns: u64) -> Result<(), ImportError> {
+        let seconds = duration_ns / SECOND_NS;
+        let is_long = duration_ns > u64::try_from(DURATION_MAX.as_nanos()).unwrap_or(u64::MAX);
+        if is_long { Err(ImportError::TooLong { seconds }) } else { Ok(()) }
+    }
+
+    /// Turns weights that are samples into nanoseconds.
+    pub(super) fn scale(&mut self, interval_ns: u64) -> Result<(), ImportError> {
+        self.total = self.total.checked_mul(interval_ns).ok_or_else(|| self.too_heavy())?;
+        self.weights.values_mut().for_each(|weight| *weight *= interval_ns);
+        Ok(())
+    }
+
+    /// The profile. Without a duration, it is as long as its last sample is late, or as one thread takes for
+    /// the whole weight.
+    pub(super) fn finish(self, times: Times) -> Result<Imported, ImportError> {
+        if self.weights.is_empty() {
+            return Err(ImportError::Empty { format: self.format });
+        }
+        let duration_ns = times.duration_ns.filter(|length| *length > 0).unwrap_or(self.total);
+        // A total over threads says little about the length.
+        let limit_ns = u64::try_from(DURATION_MAX.as_nanos()).unwrap_or(u64::MAX);
+        let duration_ns = match times.duration_ns {
+            Some(_) => duration_ns,
+            None => duration_ns.min(limit_ns),
+        };
+        self.check_duration(duration_ns)?;
+        let mut weights: Vec<(Key, u64)> = self.weights.into_iter().collect();
+        weights.sort_unstable();
+        let sample = |(key, nanoseconds): (Key, u64)| ImportedSample {
+            second: key.second,
+            node: key.node,
+            state: State::ALL[usize::from(key.state)],
+            thread: key.thread,
+            nanoseconds,
+            labels: key.labels,
+        };
+        Ok(Imported {
+            format: self.format,
+            symbols: self.symbols,
+            trie: self.trie,
+            samples: weights.into_iter().map(sample).collect(),
+            label_sets: self.label_sets,
+            started_at: times.started_at,
+            duration_ns,
+            notes: self.notes.into_iter().collect(),
+        })
+    }
+}
+
+/// When a profile was recorded, as far as the file says it.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Times {
+    pub(super) started_at: Option<Timestamp>,
+    pub(super) duration_ns: Option<u64>,
+}
+
+/// A frame of the kind that its name stands for in our exports.
+pub(super) fn frame_of_label(frame: Frame<&str>) -> Frame<&str> {
+    if let Some(unresolved) = unresolved(&frame) {
+        return unresolved;
+    }
+    match frame.function {
+        "[truncated]" => Frame::truncated(),
+        "[overflow]" => Frame::overflow(),
+        name => match NoStack::ALL.into_iter().find(|reason| reason.label() == name) {
+            Some(reason) => Frame::no_stack(reason),
+            None if name.trim().is_empty() => Frame { function: "[unnamed]", ..frame },
+            None => frame,
+        },
+    }
+}
+
+/// The address in a module that a frame called `module+0xoffset` stands for.
+fn unresolved<'f>(frame: &Frame<&'f str>) -> Option<Frame<&'f str>> {
+    let (name, offset) = frame.function.rsplit_once("+0x")?;
+    let offset = u64::from_str_radix(offset, 16).ok()?;
+    let file = frame.module.rsplit('/').next().unwrap_or_default();
+    let file = if file.is_empty() { "[unknown]" } else { file };
+    let kind = FrameKind::Unresolved;
+    (file == name).then(|| Frame { kind, function: "", offset, ..frame.clone() })
+}

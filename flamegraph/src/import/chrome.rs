@@ -1,0 +1,213 @@
+//! CPU profiles of Chrome and Node.js: a tree of nodes, and the node of each sample.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use profiler_core::{Frame, NodeId, State};
+use serde::Deserialize;
+
+use super::builder::{Builder, Sample, Times, frame_of_label};
+use super::error::ImportError;
+use super::json::{Table, nanoseconds};
+use super::limits::FRAMES_MAX;
+use super::model::{ImportFormat, ImportOptions, Imported};
+
+const MICROSECOND_NS: f64 = 1e3;
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct File<'a> {
+    #[serde(borrow)]
+    nodes: Table<Node<'a>>,
+    /// Microseconds of a clock that does not count from 1970.
+    start_time: f64,
+    end_time: f64,
+    #[serde(default)]
+    samples: Vec<u64>,
+    /// Microseconds since the sample before; of the first one, since the start.
+    #[serde(default)]
+    time_deltas: Vec<f64>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Node<'a> {
+    id: u64,
+    #[serde(borrow)]
+    call_frame: CallFrame<'a>,
+    #[serde(default)]
+    hit_count: u64,
+    #[serde(default)]
+    children: Vec<u64>,
+    /// Older files have it instead of children.
+    #[serde(default)]
+    parent: Option<u64>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct CallFrame<'a> {
+    #[serde(borrow)]
+    function_name: Cow<'a, str>,
+    #[serde(borrow, default)]
+    url: Cow<'a, str>,
+    /// From 0; -1: not known.
+    #[serde(default)]
+    line_number: i64,
+}
+
+/// Parses a CPU profile.
+pub(super) fn parse(content: &[u8], options: &ImportOptions) -> Result<Imported, ImportError> {
+    let file: File<'_> = super::json::parse(content, ImportFormat::Chrome)?;
+    let mut builder = Builder::new(ImportFormat::Chrome, options);
+    let top = builder.top(None, None)?;
+    let thread = builder.thread(top, "", 0)?;
+    let nodes = nodes(&mut builder, &file, top)?;
+    let what = "the profile's length";
+    let duration_ns = nanoseconds(&builder, what, file.end_time - file.start_time, MICROSECOND_NS)?;
+    let mut parser = Parser { builder, file: &file, nodes, thread, duration_ns };
+    if file.samples.is_empty() {
+        parser.hits()?
+    } else {
+        parser.samples()?
+    }
+    parser.builder.finish(Times { started_at: None, duration_ns: Some(duration_ns) })
+}
+
+/// A node of the file in the tree.
+#[derive(Clone, Copy)]
+struct TreeNode {
+    node: NodeId,
+    is_idle: bool,
+}
+
+/// The nodes of the tree by their ids in the file. Every node must be below one root.
+fn nodes(
+    builder: &mut Builder<'_>,
+    file: &File<'_>,
+    top: NodeId,
+) -> Result<HashMap<u64, TreeNode>, ImportError> {
+    let mut indexes = HashMap::with_capacity(file.nodes.len());
+    for (index, node) in file.nodes.iter().enumerate() {
+        if indexes.insert(node.id, index).is_some() {
+            return Err(builder.invalid(format!("two nodes have the id {}", node.id)));
+        }
+    }
+    let index_of = |builder: &Builder<'_>, id: u64| {
+        indexes
+            .get(&id)
+            .copied()
+            .ok_or_else(|| builder.invalid(format!("node {id} does not exist")))
+    };
+    let mut parents: Vec<Option<usize>> = vec![None; file.nodes.len()];
+    let mut children: Vec<Vec<usize>> = vec![Vec::new(); file.nodes.len()];
+    for (index, node) in file.nodes.iter().enumerate() {
+        let below =
+            node.children.iter().map(|id| index_of(builder, *id).map(|child| (index, child)));
+        let above = node.parent.map(|id| index_of(builder, id).map(|parent| (parent, index)));
+        for edge in below.chain(above) {
+            let (parent, child) = edge?;
+            match parents[child].replace(parent) {
+                Some(known) if known != parent => {
+                    let id = file.nodes[child].id;
+                    return Err(builder.invalid(format!("node {id} has two parents")));
+                }
+                Some(_) => {}
+                None => children[parent].push(child),
+            }
+        }
+    }
+    let mut tree_nodes = HashMap::with_capacity(file.nodes.len());
+    let roots = (0..file.nodes.len()).filter(|index| parents[*index].is_none());
+    let mut open: Vec<(usize, NodeId, usize)> = roots.map(|root| (root, top, 0)).collect();
+    while let Some((index, parent, depth)) = open.pop() {
+        let call = &file.nodes[index].call_frame;
+        let is_root = parents[index].is_none() && call.function_name == "(root)";
+        let frame = match &*call.function_name {
+            "" => "(anonymous)",
+            name => name,
+        };
+        let line = u32::try_from(call.line_number.saturating_add(1)).unwrap_or(0);
+        let line = if call.url.is_empty() { 0 } else { line };
+        let frame = builder.frame(&frame_of_label(Frame::function(frame, &call.url, line)))?;
+        // Frames beyond the limit count for the deepest one.
+        let is_own = !is_root && depth < FRAMES_MAX;
+        let node = if is_own { builder.child(parent, frame) } else { parent };
+        let is_idle = call.function_name == "(idle)";
+        tree_nodes.insert(file.nodes[index].id, TreeNode { node, is_idle });
+        let depth = depth + usize::from(is_own);
+        open.extend(children[index].iter().rev().map(|child| (*child, node, depth)));
+    }
+    // A node that no root leads to is on a cycle, or below one.
+    match file.nodes.iter().find(|node| !tree_nodes.contains_key(&node.id)) {
+        Some(node) => Err(builder.invalid(format!("node {} is below itself", node.id))),
+        None => Ok(tree_nodes),
+    }
+}
+
+struct Parser<'a, 'f> {
+    builder: Builder<'a>,
+    file: &'f File<'f>,
+    nodes: HashMap<u64, TreeNode>,
+    thread: NodeId,
+    duration_ns: u64,
+}
+
+impl Parser<'_, '_> {
+    /// A sample is as long as the time until the next one.
+    fn samples(&mut self) -> Result<(), ImportError> {
+        let samples = self.file.samples.len();
+        let deltas = self.file.time_deltas.len();
+        if samples != deltas {
+            let reason = format!("there are {samples} samples and {deltas} time deltas");
+            return Err(self.builder.invalid(reason));
+        }
+        // Samples of different threads of V8 may be out of order by some microseconds.
+        let mut at = 0.0_f64;
+        let mut open: Option<(u64, u64)> = None;
+        for (id, delta) in self.file.samples.iter().zip(&self.file.time_deltas) {
+            at += delta;
+            let at_ns =
+                nanoseconds(&self.builder, "the time of a sample", at.max(0.0), MICROSECOND_NS)?;
+            if let Some((last, last_ns)) = open {
+                self.add(last, last_ns, at_ns.saturating_sub(last_ns))?;
+                open = Some((*id, at_ns.max(last_ns)));
+            } else {
+                open = Some((*id, at_ns));
+            }
+        }
+        if let Some((last, last_ns)) = open {
+            self.add(last, last_ns, self.duration_ns.saturating_sub(last_ns))?;
+        }
+        Ok(())
+    }
+
+    /// Without samples, the counts of nodes share the time.
+    fn hits(&mut self) -> Result<(), ImportError> {
+        let hits = self.file.nodes.iter().map(|node| u128::from(node.hit_count)).sum::<u128>();
+        // Shares of sums, so that the shares sum to the whole.
+        let share_ns = |sum: u128| {
+            let share = u128::from(self.duration_ns).saturating_mul(sum) / hits.max(1);
+            u64::try_from(share).unwrap_or(u64::MAX)
+        };
+        let mut sum = 0;
+        let mut shares = Vec::with_capacity(self.file.nodes.len());
+        for node in self.file.nodes.iter() {
+            let before_ns = share_ns(sum);
+            sum += u128::from(node.hit_count);
+            shares.push((node.id, share_ns(sum) - before_ns));
+        }
+        shares.into_iter().try_for_each(|(id, share_ns)| self.add(id, 0, share_ns))
+    }
+
+    fn add(&mut self, id: u64, at_ns: u64, weight: u64) -> Result<(), ImportError> {
+        let known = self.nodes.get(&id).copied();
+        let Some(TreeNode { node, is_idle }) = known else {
+            return Err(self
+                .builder
+                .invalid(format!("a sample names node {id}, which does not exist")));
+        };
+        let state = if is_idle { State::Sleep } else { self.builder.options.state };
+        self.builder.add(Sample { node, thread: self.thread, state, weight, at_ns })
+    }
+}

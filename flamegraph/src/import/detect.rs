@@ -1,0 +1,86 @@
+//! The format of a file, by its content.
+
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+
+use super::model::ImportFormat;
+use super::perf;
+
+/// Bytes at the start of a text that decide.
+const TEXT_BYTES: usize = 64 << 10;
+
+/// The format of this content; `None` if it is none of them.
+pub(super) fn format(content: &[u8]) -> Option<ImportFormat> {
+    let start = content.iter().find(|byte| !byte.is_ascii_whitespace())?;
+    if *start == b'{' {
+        return json_format(content);
+    }
+    if is_pprof(content) {
+        return Some(ImportFormat::Pprof);
+    }
+    let text = String::from_utf8_lossy(&content[..content.len().min(TEXT_BYTES)]);
+    let mut lines = text.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#'));
+    let first = lines.next()?;
+    if perf::is_header(first) {
+        return Some(ImportFormat::Perf);
+    }
+    let (stack, weight) = first.trim_end().rsplit_once(' ')?;
+    let is_weight = !weight.is_empty() && weight.bytes().all(|byte| byte.is_ascii_digit());
+    (is_weight && !stack.trim().is_empty()).then_some(ImportFormat::Collapsed)
+}
+
+/// Whether it begins like a message of pprof: with a small field that has a length, of a type of sample or
+/// of any other table, and no text has such a byte after a line feed.
+fn is_pprof(content: &[u8]) -> bool {
+    let [tag, length, rest @ ..] = content else { return false };
+    let is_field = tag & 0b111 == 2 && (1..=14).contains(&(tag >> 3));
+    let is_number = tag & 0b111 == 0 && (7..=14).contains(&(tag >> 3));
+    let is_binary = content[..content.len().min(TEXT_BYTES)]
+        .iter()
+        .any(|byte| *byte < 0x20 && !matches!(byte, b'\n' | b'\r' | b'\t' | 0x1b));
+    is_number && is_binary
+        || is_field && is_binary && rest.len() >= usize::from(length & 0x7f).min(1)
+}
+
+/// The members that tell the JSON formats apart.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Members {
+    shared: Option<IgnoredAny>,
+    profiles: Option<IgnoredAny>,
+    meta: Option<IgnoredAny>,
+    threads: Option<IgnoredAny>,
+    nodes: Option<IgnoredAny>,
+    start_time: Option<IgnoredAny>,
+}
+
+fn json_format(content: &[u8]) -> Option<ImportFormat> {
+    let Ok(members) = serde_json::from_slice::<Members>(content) else {
+        return cut_json_format(content);
+    };
+    let Members { shared, profiles, meta, threads, nodes, start_time } = members;
+    if shared.is_some() && profiles.is_some() {
+        Some(ImportFormat::Speedscope)
+    } else if meta.is_some() && threads.is_some() {
+        Some(ImportFormat::Firefox)
+    } else if nodes.is_some() && start_time.is_some() {
+        Some(ImportFormat::Chrome)
+    } else {
+        None
+    }
+}
+
+/// The format of JSON that cannot be parsed, so that the error says what is wrong with it.
+fn cut_json_format(content: &[u8]) -> Option<ImportFormat> {
+    let start = String::from_utf8_lossy(&content[..content.len().min(TEXT_BYTES)]);
+    let has = |name: &str| start.contains(&format!("\"{name}\""));
+    if has("profiles") || has("shared") {
+        Some(ImportFormat::Speedscope)
+    } else if has("preprocessedProfileVersion") || has("threads") {
+        Some(ImportFormat::Firefox)
+    } else if has("callFrame") {
+        Some(ImportFormat::Chrome)
+    } else {
+        None
+    }
+}

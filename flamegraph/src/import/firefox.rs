@@ -1,0 +1,422 @@
+//! The processed format of the Firefox Profiler, of our exports, of samply and of Firefox itself. Newer
+//! versions share tables between threads.
+
+use std::borrow::Cow;
+
+use profiler_core::{Frame, FrameId, NodeId, State, Timestamp};
+use serde::Deserialize;
+
+use super::builder::{Builder, Sample, Times, frame_of_label};
+use super::error::ImportError;
+use super::json::{Table, nanoseconds, unit_ns};
+use super::limits::FRAMES_MAX;
+use super::model::{ImportFormat, ImportOptions, Imported};
+
+const MILLISECOND_NS: f64 = 1e6;
+
+#[derive(Deserialize)]
+struct File<'a> {
+    #[serde(borrow)]
+    meta: Meta<'a>,
+    #[serde(borrow, default)]
+    libs: Table<Lib<'a>>,
+    #[serde(borrow, default)]
+    shared: Tables<'a>,
+    #[serde(borrow)]
+    threads: Table<Thread<'a>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Meta<'a> {
+    /// Milliseconds between two samples.
+    #[serde(default)]
+    interval: f64,
+    /// Milliseconds since 1970.
+    #[serde(default)]
+    start_time: f64,
+    #[serde(borrow, default)]
+    product: Cow<'a, str>,
+    #[serde(borrow, default)]
+    sample_units: Option<SampleUnits<'a>>,
+}
+
+#[derive(Deserialize)]
+struct SampleUnits<'a> {
+    #[serde(rename = "threadCPUDelta", borrow, default)]
+    cpu_delta: Cow<'a, str>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Lib<'a> {
+    #[serde(borrow, default)]
+    path: Cow<'a, str>,
+    #[serde(borrow, default)]
+    code_id: Option<Cow<'a, str>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase")]
+struct Tables<'a> {
+    #[serde(borrow, default)]
+    string_array: Table<Cow<'a, str>>,
+    #[serde(default)]
+    frame_table: FrameTable,
+    #[serde(default)]
+    func_table: FuncTable,
+    #[serde(default)]
+    resource_table: ResourceTable,
+    #[serde(default)]
+    stack_table: StackTable,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Thread<'a> {
+    #[serde(borrow, default)]
+    name: Cow<'a, str>,
+    #[serde(default)]
+    tid: ThreadId,
+    samples: Samples<'a>,
+    #[serde(borrow, default)]
+    string_array: Table<Cow<'a, str>>,
+    #[serde(default)]
+    frame_table: FrameTable,
+    #[serde(default)]
+    func_table: FuncTable,
+    #[serde(default)]
+    resource_table: ResourceTable,
+    #[serde(default)]
+    stack_table: StackTable,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct FrameTable {
+    func: Vec<u32>,
+    line: Vec<Option<u32>>,
+    #[serde(rename = "inlineDepth")]
+    inline_depth: Vec<u32>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct FuncTable {
+    name: Vec<u32>,
+    resource: Vec<i64>,
+    file_name: Vec<Option<u32>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct ResourceTable {
+    lib: Vec<Option<u32>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct StackTable {
+    prefix: Vec<Option<u32>>,
+    frame: Vec<u32>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Samples<'a> {
+    stack: Vec<Option<u32>>,
+    /// Milliseconds since the start.
+    #[serde(default)]
+    time: Option<Vec<f64>>,
+    /// Milliseconds since the sample before.
+    #[serde(default)]
+    time_deltas: Option<Vec<f64>>,
+    #[serde(default)]
+    weight: Option<Vec<Option<f64>>>,
+    #[serde(borrow, default)]
+    weight_type: Option<Cow<'a, str>>,
+    #[serde(rename = "threadCPUDelta", default)]
+    cpu_delta: Option<Vec<Option<f64>>>,
+}
+
+/// Parses a processed profile.
+pub(super) fn parse(content: &[u8], options: &ImportOptions) -> Result<Imported, ImportError> {
+    let file: File<'_> = super::json::parse(content, ImportFormat::Firefox)?;
+    let builder = Builder::new(ImportFormat::Firefox, options);
+    let units = file.meta.sample_units.as_ref();
+    let cpu_unit_ns = units.and_then(|units| unit_ns(&units.cpu_delta));
+    let product = &*file.meta.product;
+    let is_named_ours = product == "Emberline" || product.starts_with("Emberline: ");
+    // Ours share no tables.
+    let is_ours = is_named_ours && file.shared.stack_table.frame.is_empty();
+    let interval_ns = match options.interval_ns {
+        Some(interval_ns) => interval_ns as f64,
+        None => file.meta.interval * MILLISECOND_NS,
+    };
+    let mut parser = Parser {
+        builder,
+        file: &file,
+        is_ours,
+        interval_ns,
+        cpu_unit_ns,
+        stop_ns: 0,
+        shared_nodes: None,
+    };
+    for thread in file.threads.iter() {
+        parser.thread(thread)?;
+    }
+    let Parser { builder, stop_ns, .. } = parser;
+    let start_ns = file.meta.start_time * MILLISECOND_NS;
+    let is_known = (1.0..9e18).contains(&start_ns);
+    let started_at = is_known.then(|| Timestamp::from_unix_ns(start_ns as i64));
+    let duration_ns = (!is_ours && stop_ns > 0).then_some(stop_ns);
+    builder.finish(Times { started_at, duration_ns })
+}
+
+struct Parser<'a, 'f> {
+    builder: Builder<'a>,
+    file: &'f File<'f>,
+    /// Threads are tasks, and their samples have no real times.
+    is_ours: bool,
+    interval_ns: f64,
+    cpu_unit_ns: Option<u64>,
+    stop_ns: u64,
+    /// Of the stacks that threads share, which are all below one task.
+    shared_nodes: Option<Vec<NodeId>>,
+}
+
+/// The tables of a thread: its own, or the shared ones.
+struct ThreadTables<'f> {
+    strings: &'f [Cow<'f, str>],
+    frames: &'f FrameTable,
+    funcs: &'f FuncTable,
+    resources: &'f ResourceTable,
+    stacks: &'f StackTable,
+    is_shared: bool,
+}
+
+impl<'f> ThreadTables<'f> {
+    fn new(thread: &'f Thread<'f>, shared: &'f Tables<'f>) -> ThreadTables<'f> {
+        let own_strings = &*thread.string_array;
+        let strings = if own_strings.is_empty() { &shared.string_array } else { own_strings };
+        if thread.stack_table.frame.is_empty() {
+            return ThreadTables {
+                strings: &shared.string_array,
+                frames: &shared.frame_table,
+                funcs: &shared.func_table,
+                resources: &shared.resource_table,
+                stacks: &shared.stack_table,
+                is_shared: true,
+            };
+        }
+        ThreadTables {
+            strings,
+            frames: &thread.frame_table,
+            funcs: &thread.func_table,
+            resources: &thread.resource_table,
+            stacks: &thread.stack_table,
+            is_shared: false,
+        }
+    }
+}
+
+/// A thread's id, which some versions write as a text.
+#[derive(Clone, Copy, Default, Debug)]
+struct ThreadId(u32);
+
+impl<'de> Deserialize<'de> for ThreadId {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<ThreadId, D::Error> {
+        deserializer.deserialize_any(ThreadIdVisitor)
+    }
+}
+
+struct ThreadIdVisitor;
+
+impl serde::de::Visitor<'_> for ThreadIdVisitor {
+    type Value = ThreadId;
+
+    fn expecting(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("a number or a text")
+    }
+
+    fn visit_u64<E>(self, id: u64) -> Result<ThreadId, E> {
+        Ok(ThreadId(u32::try_from(id).unwrap_or(0)))
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<ThreadId, E> {
+        Ok(ThreadId(0))
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<ThreadId, E> {
+        Ok(ThreadId(0))
+    }
+
+    fn visit_str<E>(self, id: &str) -> Result<ThreadId, E> {
+        Ok(ThreadId(id.parse().unwrap_or(0)))
+    }
+
+    fn visit_unit<E>(self) -> Result<ThreadId, E> {
+        Ok(ThreadId(0))
+    }
+}
+
+impl<'f> Parser<'_, 'f> {
+    fn entry<T: Copy>(&self, what: &str, table: &[T], index: usize) -> Result<T, ImportError> {
+        table.get(index).copied().ok_or_else(|| {
+            let count = table.len();
+            self.builder.invalid(format!("{what} {index} is outside of its table of {count}"))
+        })
+    }
+
+    fn thread(&mut self, thread: &'f Thread<'f>) -> Result<(), ImportError> {
+        if thread.samples.stack.is_empty() {
+            return Ok(());
+        }
+        if thread.samples.weight_type.as_deref() == Some("bytes") {
+            self.builder.note("threads whose samples are bytes were skipped");
+            return Ok(());
+        }
+        let tables = ThreadTables::new(thread, &self.file.shared);
+        let task = self.is_ours.then_some(&*thread.name);
+        let top = self.builder.top(task, None)?;
+        let name = if self.is_ours { "" } else { &thread.name };
+        let id = if self.is_ours { 0 } else { thread.tid.0 };
+        let thread_node = self.builder.thread(top, name, id)?;
+        let own_nodes = if tables.is_shared { Vec::new() } else { self.nodes(&tables, top)? };
+        if tables.is_shared && self.shared_nodes.is_none() {
+            self.shared_nodes = Some(self.nodes(&tables, top)?);
+        }
+        let mut at = 0.0;
+        for index in 0..thread.samples.stack.len() {
+            let node = match thread.samples.stack[index] {
+                Some(stack) => {
+                    let shared = self.shared_nodes.as_ref().filter(|_| tables.is_shared);
+                    self.entry("stack", shared.unwrap_or(&own_nodes), stack as usize)?
+                }
+                None => top,
+            };
+            let samples = &thread.samples;
+            let time_ns = match (&samples.time, &samples.time_deltas) {
+                _ if self.is_ours => 0,
+                (Some(times), _) => self.time_ns(self.entry("time", times, index)?)?,
+                (None, Some(deltas)) => {
+                    at += self.entry("time", deltas, index)?;
+                    self.time_ns(at)?
+                }
+                (None, None) => 0,
+            };
+            self.sample(samples, index, Position { node, thread: thread_node, at_ns: time_ns })?;
+        }
+        Ok(())
+    }
+
+    fn time_ns(&mut self, time_ms: f64) -> Result<u64, ImportError> {
+        nanoseconds(&self.builder, "the time of a sample", time_ms, MILLISECOND_NS)
+    }
+
+    fn sample(
+        &mut self,
+        samples: &Samples<'_>,
+        index: usize,
+        position: Position,
+    ) -> Result<(), ImportError> {
+        let weight = match &samples.weight {
+            Some(weights) => self.entry("weight", weights, index)?.unwrap_or(0.0),
+            None => 1.0,
+        };
+        let is_time = samples.weight_type.as_deref() == Some("tracing-ms");
+        let weight_unit_ns = if is_time { MILLISECOND_NS } else { self.interval_ns };
+        let weight_ns = nanoseconds(&self.builder, "a weight", weight, weight_unit_ns)?;
+        let Position { node, thread, at_ns } = position;
+        self.stop_ns = self.stop_ns.max(at_ns.saturating_add(weight_ns));
+        let cpu = match (&samples.cpu_delta, self.cpu_unit_ns) {
+            (Some(deltas), Some(unit_ns)) => {
+                self.entry("CPU time", deltas, index)?.map(|delta| (delta, unit_ns))
+            }
+            _ => None,
+        };
+        let parts = match cpu {
+            Some((delta, unit_ns)) => {
+                let cpu_ns = nanoseconds(&self.builder, "a CPU time", delta, unit_ns as f64)?;
+                let cpu_ns = cpu_ns.min(weight_ns);
+                // Numbers of the unit are rounded down.
+                let cpu_ns = if weight_ns - cpu_ns < unit_ns { weight_ns } else { cpu_ns };
+                [(State::Cpu, cpu_ns), (State::Other, weight_ns - cpu_ns)]
+            }
+            None => [(self.builder.options.state, weight_ns), (State::Other, 0)],
+        };
+        for (state, weight) in parts {
+            self.builder.add(Sample { node, thread, state, weight, at_ns })?;
+        }
+        Ok(())
+    }
+
+    /// The node of each stack. A stack's prefix has a smaller index, so there are no cycles.
+    fn nodes(
+        &mut self,
+        tables: &ThreadTables<'_>,
+        top: NodeId,
+    ) -> Result<Vec<NodeId>, ImportError> {
+        let frames = self.frames(tables)?;
+        let mut nodes: Vec<NodeId> = Vec::with_capacity(tables.stacks.frame.len());
+        let mut depths: Vec<usize> = Vec::with_capacity(tables.stacks.frame.len());
+        for (index, frame) in tables.stacks.frame.iter().enumerate() {
+            let prefix = self.entry("stack", &tables.stacks.prefix, index)?;
+            let (parent, depth) = match prefix.map(|prefix| prefix as usize) {
+                Some(prefix) if prefix >= index => {
+                    let reason =
+                        format!("stack {index} has the prefix {prefix}; it must be smaller");
+                    return Err(self.builder.invalid(reason));
+                }
+                Some(prefix) => (nodes[prefix], depths[prefix]),
+                None => (top, 0),
+            };
+            let frame = self.entry("frame", &frames, *frame as usize)?;
+            // Frames beyond the limit count for the deepest one.
+            let is_deep = depth >= FRAMES_MAX;
+            nodes.push(if is_deep { parent } else { self.builder.child(parent, frame) });
+            depths.push(depth + 1);
+        }
+        Ok(nodes)
+    }
+
+    fn frames(&mut self, tables: &ThreadTables<'_>) -> Result<Vec<FrameId>, ImportError> {
+        let mut frames = Vec::with_capacity(tables.frames.func.len());
+        for (index, func) in tables.frames.func.iter().enumerate() {
+            let func = *func as usize;
+            let name = self.entry("function", &tables.funcs.name, func)?;
+            let text = |parser: &Self, index: u32| -> Result<&str, ImportError> {
+                let count = tables.strings.len();
+                tables.strings.get(index as usize).map(AsRef::as_ref).ok_or_else(|| {
+                    parser
+                        .builder
+                        .invalid(format!("string {index} is outside of its table of {count}"))
+                })
+            };
+            let function = text(self, name)?;
+            let file = tables.funcs.file_name.get(func).copied().flatten();
+            let file = file.map_or(Ok(""), |file| text(self, file))?;
+            let line = tables.frames.line.get(index).copied().flatten().unwrap_or(0);
+            let resource = tables.funcs.resource.get(func).copied().unwrap_or(-1);
+            let lib = usize::try_from(resource).ok();
+            let lib =
+                lib.and_then(|resource| tables.resources.lib.get(resource).copied().flatten());
+            let lib = lib.and_then(|lib| self.file.libs.get(lib as usize));
+            let module = lib.map_or("", |lib| &lib.path);
+            let build_id = lib.and_then(|lib| lib.code_id.as_deref()).unwrap_or("");
+            let inlined = tables.frames.inline_depth.get(index).is_some_and(|depth| *depth > 0);
+            let frame =
+                Frame { module, build_id, inlined, ..Frame::function(function, file, line) };
+            frames.push(self.builder.frame(&frame_of_label(frame))?);
+        }
+        Ok(frames)
+    }
+}
+
+/// Where and when a sample is.
+#[derive(Clone, Copy)]
+struct Position {
+    node: NodeId,
+    thread: NodeId,
+    at_ns: u64,
+}

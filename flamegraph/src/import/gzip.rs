@@ -1,0 +1,70 @@
+//! Decompression with a limit.
+
+use std::borrow::Cow;
+use std::io::Read as _;
+
+use flate2::read::MultiGzDecoder;
+
+use super::error::ImportError;
+
+/// The first bytes of gzip.
+const MAGIC: [u8; 2] = [0x1f, 0x8b];
+
+/// The content of a file, decompressed if it is gzip.
+///
+/// # Errors
+/// [`ImportError`] if the content has more than `bytes_max` bytes or is no valid gzip.
+pub fn decompressed(bytes: &[u8], bytes_max: usize) -> Result<Cow<'_, [u8]>, ImportError> {
+    if bytes.len() > bytes_max {
+        return Err(ImportError::content(bytes_max));
+    }
+    if !bytes.starts_with(&MAGIC) {
+        return Ok(bytes.into());
+    }
+    let mut content = Vec::new();
+    // One byte more tells a full content from one that is cut.
+    let read = MultiGzDecoder::new(bytes).take(bytes_max as u64 + 1).read_to_end(&mut content);
+    read.map_err(|error| ImportError::Gzip { reason: error.to_string() })?;
+    if content.len() > bytes_max {
+        return Err(ImportError::content(bytes_max));
+    }
+    Ok(content.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use flate2::Compression;
+    use flate2::write::GzEncoder;
+
+    use super::*;
+
+    fn gzip(bytes: &[u8]) -> Vec<u8> {
+        let mut gzip = GzEncoder::new(Vec::new(), Compression::best());
+        gzip.write_all(bytes).unwrap();
+        gzip.finish().unwrap()
+    }
+
+    #[test]
+    fn content_is_decompressed_up_to_the_limit() {
+        let bytes = vec![7; 1_000];
+        assert_eq!(decompressed(&gzip(&bytes), 1_000).unwrap(), bytes);
+        let too_large = Err(ImportError::content(999));
+        assert_eq!(decompressed(&gzip(&bytes), 999), too_large);
+        assert_eq!(decompressed(&bytes, 1_000).unwrap(), bytes);
+        assert_eq!(decompressed(&bytes, 999), too_large);
+        let cut = &gzip(&bytes)[..20];
+        assert!(matches!(decompressed(cut, 1_000), Err(ImportError::Gzip { .. })));
+    }
+
+    #[test]
+    fn a_gzip_bomb_takes_memory_up_to_the_limit_only() {
+        let bomb = gzip(&vec![0; 8 << 20]);
+        assert!(bomb.len() < 16 << 10);
+        let measured = allocation_counter::measure(|| {
+            assert_eq!(decompressed(&bomb, 64 << 10), Err(ImportError::content(64 << 10)));
+        });
+        assert!(measured.bytes_max < 512 << 10, "{measured:?}");
+    }
+}

@@ -1,0 +1,61 @@
+//! Profiles of other profilers: from the bytes of a file to samples that an agent could have sent.
+//!
+//! [`import`] detects the format by content. Every parser is a pure function over the whole content: it
+//! fails with an [`ImportError`] that says what is wrong, and never takes more memory than a small multiple
+//! of the content. [`limits`] has the bounds.
+
+mod builder;
+mod chrome;
+mod collapsed;
+mod detect;
+mod difference;
+mod error;
+mod firefox;
+mod gzip;
+mod json;
+pub mod limits;
+mod model;
+mod otlp;
+mod perf;
+mod pprof;
+mod speedscope;
+
+pub use error::ImportError;
+pub use gzip::decompressed;
+pub use model::{
+    CollapsedUnit, ImportFormat, ImportOptions, Imported, ImportedSample, Labels, TASK_DEFAULT,
+    TASK_LABEL_DEFAULT,
+};
+pub use otlp::{OtlpEncoding, OtlpError, OtlpProfile, otlp_profiles};
+
+/// Parses a file, compressed by gzip or not.
+///
+/// ```
+/// use emberline_flamegraph::collapsed;
+/// use emberline_flamegraph::import::{ImportOptions, import};
+///
+/// let imported = import(b"main;work 2\nmain 1\n", &ImportOptions::default())?;
+/// assert_eq!(collapsed(&imported.profile()), "imported;main 10000000\nimported;main;work 20000000\n");
+/// # Ok::<(), emberline_flamegraph::import::ImportError>(())
+/// ```
+///
+/// # Errors
+/// [`ImportError`] if the format is unknown, the content is invalid or a limit is exceeded.
+pub fn import(file: &[u8], options: &ImportOptions) -> Result<Imported, ImportError> {
+    let content = decompressed(file, options.content_bytes_max)?;
+    let format = match options.format {
+        Some(format) => format,
+        None => detect::format(&content).ok_or(ImportError::UnknownFormat)?,
+    };
+    match format {
+        ImportFormat::Pprof => pprof::parse(&content, options),
+        ImportFormat::Collapsed => collapsed::parse(&content, options),
+        ImportFormat::Perf => perf::parse(&content, options),
+        ImportFormat::Speedscope => speedscope::parse(&content, options),
+        ImportFormat::Firefox => firefox::parse(&content, options),
+        ImportFormat::Chrome => chrome::parse(&content, options),
+    }
+}
+
+#[cfg(test)]
+mod tests;

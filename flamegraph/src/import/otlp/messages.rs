@@ -1,0 +1,269 @@
+//! The messages of OTLP profiles, version v1development as of opentelemetry-proto 1.10, in protobuf and in
+//! OTLP's JSON. Indexes are those of the dictionary's tables, whose first entries are empty.
+
+use prost::{Message, Oneof};
+use serde::de::{self, Visitor};
+use serde::{Deserialize, Deserializer};
+
+#[derive(Clone, PartialEq, Message, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct ExportProfilesServiceRequest {
+    #[prost(message, repeated, tag = "1")]
+    pub(super) resource_profiles: Vec<ResourceProfiles>,
+    #[prost(message, optional, tag = "2")]
+    pub(super) dictionary: Option<ProfilesDictionary>,
+}
+
+#[derive(Clone, PartialEq, Message, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct ProfilesDictionary {
+    #[prost(message, repeated, tag = "1")]
+    pub(super) mapping_table: Vec<Mapping>,
+    #[prost(message, repeated, tag = "2")]
+    pub(super) location_table: Vec<Location>,
+    #[prost(message, repeated, tag = "3")]
+    pub(super) function_table: Vec<Function>,
+    #[prost(string, repeated, tag = "5")]
+    pub(super) string_table: Vec<String>,
+    #[prost(message, repeated, tag = "6")]
+    pub(super) attribute_table: Vec<KeyValueAndUnit>,
+    #[prost(message, repeated, tag = "7")]
+    pub(super) stack_table: Vec<Stack>,
+}
+
+#[derive(Clone, PartialEq, Message, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct ResourceProfiles {
+    #[prost(message, optional, tag = "1")]
+    pub(super) resource: Option<Resource>,
+    #[prost(message, repeated, tag = "2")]
+    pub(super) scope_profiles: Vec<ScopeProfiles>,
+}
+
+#[derive(Clone, PartialEq, Message, Deserialize)]
+#[serde(default)]
+pub(super) struct Resource {
+    #[prost(message, repeated, tag = "1")]
+    pub(super) attributes: Vec<KeyValue>,
+}
+
+#[derive(Clone, PartialEq, Message, Deserialize)]
+#[serde(default)]
+pub(super) struct ScopeProfiles {
+    #[prost(message, optional, tag = "1")]
+    pub(super) scope: Option<Scope>,
+    #[prost(message, repeated, tag = "2")]
+    pub(super) profiles: Vec<Profile>,
+}
+
+#[derive(Clone, PartialEq, Message, Deserialize)]
+#[serde(default)]
+pub(super) struct Scope {
+    #[prost(string, tag = "1")]
+    pub(super) name: String,
+    #[prost(string, tag = "2")]
+    pub(super) version: String,
+}
+
+#[derive(Clone, PartialEq, Message, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct Profile {
+    #[prost(message, optional, tag = "1")]
+    pub(super) sample_type: Option<ValueType>,
+    #[prost(message, repeated, tag = "2")]
+    pub(super) samples: Vec<Sample>,
+    #[prost(fixed64, tag = "3")]
+    #[serde(deserialize_with = "unsigned")]
+    pub(super) time_unix_nano: u64,
+    #[prost(uint64, tag = "4")]
+    #[serde(deserialize_with = "unsigned")]
+    pub(super) duration_nano: u64,
+    #[prost(message, optional, tag = "5")]
+    pub(super) period_type: Option<ValueType>,
+    #[prost(int64, tag = "6")]
+    #[serde(deserialize_with = "signed")]
+    pub(super) period: i64,
+    #[prost(int32, repeated, tag = "11")]
+    pub(super) attribute_indices: Vec<i32>,
+}
+
+#[derive(Clone, Copy, PartialEq, Message, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct ValueType {
+    #[prost(int32, tag = "1")]
+    pub(super) type_strindex: i32,
+    #[prost(int32, tag = "2")]
+    pub(super) unit_strindex: i32,
+}
+
+#[derive(Clone, PartialEq, Message, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct Sample {
+    #[prost(int32, tag = "1")]
+    pub(super) stack_index: i32,
+    #[prost(int32, repeated, tag = "2")]
+    pub(super) attribute_indices: Vec<i32>,
+    #[prost(int32, tag = "3")]
+    pub(super) link_index: i32,
+    #[prost(int64, repeated, tag = "4")]
+    #[serde(deserialize_with = "signed_list")]
+    pub(super) values: Vec<i64>,
+    #[prost(fixed64, repeated, tag = "5")]
+    #[serde(deserialize_with = "unsigned_list")]
+    pub(super) timestamps_unix_nano: Vec<u64>,
+}
+
+#[derive(Clone, PartialEq, Message, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct Mapping {
+    #[prost(uint64, tag = "1")]
+    #[serde(deserialize_with = "unsigned")]
+    pub(super) memory_start: u64,
+    #[prost(uint64, tag = "2")]
+    #[serde(deserialize_with = "unsigned")]
+    pub(super) memory_limit: u64,
+    #[prost(uint64, tag = "3")]
+    #[serde(deserialize_with = "unsigned")]
+    pub(super) file_offset: u64,
+    #[prost(int32, tag = "4")]
+    pub(super) filename_strindex: i32,
+    #[prost(int32, repeated, tag = "5")]
+    pub(super) attribute_indices: Vec<i32>,
+}
+
+#[derive(Clone, PartialEq, Message, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct Stack {
+    /// Innermost first.
+    #[prost(int32, repeated, tag = "1")]
+    pub(super) location_indices: Vec<i32>,
+}
+
+#[derive(Clone, PartialEq, Message, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct Location {
+    #[prost(int32, tag = "1")]
+    pub(super) mapping_index: i32,
+    #[prost(uint64, tag = "2")]
+    #[serde(deserialize_with = "unsigned")]
+    pub(super) address: u64,
+    /// The innermost inlined function first.
+    #[prost(message, repeated, tag = "3")]
+    pub(super) lines: Vec<Line>,
+}
+
+#[derive(Clone, Copy, PartialEq, Message, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct Line {
+    #[prost(int32, tag = "1")]
+    pub(super) function_index: i32,
+    #[prost(int64, tag = "2")]
+    #[serde(deserialize_with = "signed")]
+    pub(super) line: i64,
+}
+
+#[derive(Clone, Copy, PartialEq, Message, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct Function {
+    #[prost(int32, tag = "1")]
+    pub(super) name_strindex: i32,
+    #[prost(int32, tag = "2")]
+    pub(super) system_name_strindex: i32,
+    #[prost(int32, tag = "3")]
+    pub(super) filename_strindex: i32,
+}
+
+#[derive(Clone, PartialEq, Message, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct KeyValueAndUnit {
+    #[prost(int32, tag = "1")]
+    pub(super) key_strindex: i32,
+    #[prost(message, optional, tag = "2")]
+    pub(super) value: Option<AnyValue>,
+}
+
+#[derive(Clone, PartialEq, Message, Deserialize)]
+#[serde(default)]
+pub(super) struct KeyValue {
+    #[prost(string, tag = "1")]
+    pub(super) key: String,
+    #[prost(message, optional, tag = "2")]
+    pub(super) value: Option<AnyValue>,
+}
+
+/// A value. Lists, maps and bytes are no labels.
+#[derive(Clone, PartialEq, Message, Deserialize)]
+#[serde(default)]
+pub(super) struct AnyValue {
+    #[prost(oneof = "Value", tags = "1, 2, 3, 4")]
+    #[serde(flatten)]
+    pub(super) value: Option<Value>,
+}
+
+#[derive(Clone, PartialEq, Oneof, Deserialize)]
+pub(super) enum Value {
+    #[prost(string, tag = "1")]
+    #[serde(rename = "stringValue")]
+    Text(String),
+    #[prost(bool, tag = "2")]
+    #[serde(rename = "boolValue")]
+    Bool(bool),
+    #[prost(int64, tag = "3")]
+    #[serde(rename = "intValue", deserialize_with = "signed")]
+    Int(i64),
+    #[prost(double, tag = "4")]
+    #[serde(rename = "doubleValue")]
+    Double(f64),
+}
+
+/// A 64-bit number, which JSON has as text or as a number.
+#[derive(Clone, Copy)]
+struct Number(i128);
+
+impl<'de> Deserialize<'de> for Number {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Number, D::Error> {
+        struct Numbers;
+
+        impl Visitor<'_> for Numbers {
+            type Value = Number;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a number of 64 bits, as text or as a number")
+            }
+
+            fn visit_i64<E: de::Error>(self, number: i64) -> Result<Number, E> {
+                Ok(Number(number.into()))
+            }
+
+            fn visit_u64<E: de::Error>(self, number: u64) -> Result<Number, E> {
+                Ok(Number(number.into()))
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Number, E> {
+                let number = text.parse();
+                number.map(Number).map_err(|_| E::invalid_value(de::Unexpected::Str(text), &self))
+            }
+        }
+        deserializer.deserialize_any(Numbers)
+    }
+}
+
+fn number<N: TryFrom<i128>, E: de::Error>(Number(number): Number) -> Result<N, E> {
+    N::try_from(number).map_err(|_| E::custom(format_args!("{number} has more than 64 bits")))
+}
+
+fn signed<'de, D: Deserializer<'de>>(deserializer: D) -> Result<i64, D::Error> {
+    number(Number::deserialize(deserializer)?)
+}
+
+fn unsigned<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    number(Number::deserialize(deserializer)?)
+}
+
+fn signed_list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<i64>, D::Error> {
+    Vec::<Number>::deserialize(deserializer)?.into_iter().map(number).collect()
+}
+
+fn unsigned_list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u64>, D::Error> {
+    Vec::<Number>::deserialize(deserializer)?.into_iter().map(number).collect()
+}

@@ -1,0 +1,367 @@
+//! OTLP profiles, which become messages of pprof: both have the same tables, and the parser of pprof
+//! then checks and limits them like any other profile.
+
+mod messages;
+
+use std::collections::{BTreeMap, HashMap};
+
+use prost::Message as _;
+
+use self::messages::{
+    AnyValue, ExportProfilesServiceRequest, KeyValueAndUnit, Profile, ProfilesDictionary, Sample,
+    Value,
+};
+
+use super::limits::OTLP_ENTRIES_MAX;
+use super::pprof::{Fields, Value as FieldValue};
+use crate::pprof::proto;
+
+/// Names of a mapping's attribute with the build id that symbol files have.
+const BUILD_ID_KEYS: [&str; 2] =
+    ["process.executable.build_id.gnu", "process.executable.build_id.go"];
+
+/// The attribute of samples with the name of their thread, and the label that the parser of pprof knows.
+const THREAD_KEY: &str = "thread.name";
+const THREAD_LABEL: &str = "thread_name";
+
+/// How a request is encoded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OtlpEncoding {
+    /// `ExportProfilesServiceRequest` or `ProfilesData` in protobuf.
+    Protobuf,
+    /// The same in OTLP's JSON.
+    Json,
+}
+
+/// A profile of a request.
+#[derive(Clone, PartialEq, Debug)]
+pub struct OtlpProfile {
+    /// Attributes of its resource and of itself.
+    pub attributes: BTreeMap<String, String>,
+    /// The name of the scope that measured it, such as an instrumentation library.
+    pub scope: String,
+    /// The profile as a message of pprof, without compression. Empty if it has no samples.
+    pub pprof: Vec<u8>,
+}
+
+/// Why a request of OTLP has no profiles.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OtlpError {
+    /// Another layout.
+    #[error("invalid OTLP profiles: {0}; {LAYOUT}")]
+    Protobuf(#[from] prost::DecodeError),
+    /// Not protobuf.
+    #[error("invalid OTLP profiles: {0}; {LAYOUT}")]
+    Message(String),
+    /// More entries than are read.
+    #[error(
+        "the request has more than {OTLP_ENTRIES_MAX} samples and table entries; send it in parts"
+    )]
+    TooMany,
+    /// Not OTLP's JSON.
+    #[error("invalid OTLP profiles in JSON: {0}; {LAYOUT}")]
+    Json(#[from] serde_json::Error),
+    /// An index is outside of its table.
+    #[error("invalid OTLP profiles: {what} {index} is outside of a table of {count}; {LAYOUT}")]
+    Index {
+        /// What has the index.
+        what: &'static str,
+        /// The index.
+        index: i32,
+        /// Entries of the table.
+        count: usize,
+    },
+    /// A sample that no layout allows, or one of an older layout.
+    #[error("invalid OTLP profiles: sample {number} has neither values nor timestamps; {LAYOUT}")]
+    NoValues {
+        /// Number of the sample in its profile.
+        number: usize,
+    },
+    /// A sample has other numbers of values than of timestamps.
+    #[error(
+        "invalid OTLP profiles: sample {number} has {values} values for {timestamps} timestamps"
+    )]
+    Values {
+        /// Number of the sample in its profile.
+        number: usize,
+        /// Its values.
+        values: usize,
+        /// Its timestamps.
+        timestamps: usize,
+    },
+}
+
+/// Part of each error, because a message of another version often looks like a broken one.
+const LAYOUT: &str = "this is the layout v1development of opentelemetry-proto 1.10; senders with 1.9 or \
+                      earlier have another one and must be updated";
+
+/// Reads a request.
+///
+/// # Errors
+/// [`OtlpError`] if it is invalid. The profiles themselves are checked by [`import`](super::import).
+pub fn otlp_profiles(
+    content: &[u8],
+    encoding: OtlpEncoding,
+) -> Result<Vec<OtlpProfile>, OtlpError> {
+    let request = match encoding {
+        OtlpEncoding::Protobuf => {
+            check_count(content, &REQUEST, &mut OTLP_ENTRIES_MAX.clone())?;
+            ExportProfilesServiceRequest::decode(content)?
+        }
+        OtlpEncoding::Json => serde_json::from_slice(content)?,
+    };
+    let dictionary = request.dictionary.unwrap_or_default();
+    let mut profiles = Vec::new();
+    for resource in request.resource_profiles {
+        let attributes = resource.resource.map(|resource| resource.attributes);
+        let attributes: BTreeMap<String, String> = (attributes.unwrap_or_default().iter())
+            .filter_map(|attribute| Some((attribute.key.clone(), text(attribute.value.as_ref()?)?)))
+            .collect();
+        for scope in resource.scope_profiles {
+            let name = scope.scope.map(|scope| scope.name).unwrap_or_default();
+            for profile in scope.profiles {
+                let mut attributes = attributes.clone();
+                for attribute in indexed(&dictionary, &profile.attribute_indices)? {
+                    let Some(value) = attribute.value.as_ref().and_then(text) else { continue };
+                    attributes.insert(key(&dictionary, attribute)?.to_owned(), value);
+                }
+                let pprof = Converter::new(&dictionary).convert(&profile)?;
+                profiles.push(OtlpProfile { attributes, scope: name.clone(), pprof });
+            }
+        }
+    }
+    Ok(profiles)
+}
+
+/// The messages in a message, by tag.
+struct Shape(&'static [(u32, &'static Shape)]);
+
+static LEAF: Shape = Shape(&[]);
+static PROFILE: Shape = Shape(&[(2, &LEAF)]);
+static SCOPE_PROFILES: Shape = Shape(&[(2, &PROFILE)]);
+static RESOURCE_PROFILES: Shape = Shape(&[(1, &LEAF), (2, &SCOPE_PROFILES)]);
+static LOCATION: Shape = Shape(&[(3, &LEAF)]);
+static DICTIONARY: Shape = Shape(&[(2, &LOCATION)]);
+static REQUEST: Shape = Shape(&[(1, &RESOURCE_PROFILES), (2, &DICTIONARY)]);
+
+/// Checks how many entries a message has before it is decoded, because an empty sample takes 2 bytes of a
+/// message and 88 bytes of memory.
+fn check_count(message: &[u8], shape: &Shape, left: &mut usize) -> Result<(), OtlpError> {
+    for field in (Fields { rest: message }) {
+        let (tag, field) = field.map_err(OtlpError::Message)?;
+        let FieldValue::Bytes(field) = field else { continue };
+        *left = left.checked_sub(1).ok_or(OtlpError::TooMany)?;
+        if let Some((_, inner)) = shape.0.iter().find(|(known, _)| *known == tag) {
+            check_count(field, inner, left)?;
+        }
+    }
+    Ok(())
+}
+
+/// A value as the text of a label; `None` for lists, maps and bytes.
+fn text(value: &AnyValue) -> Option<String> {
+    Some(match value.value.as_ref()? {
+        Value::Text(text) => text.clone(),
+        Value::Bool(is) => is.to_string(),
+        Value::Int(number) => number.to_string(),
+        Value::Double(number) => number.to_string(),
+    })
+}
+
+/// The entry of a table. Its first entry stands for none.
+fn entry<'t, T>(
+    what: &'static str,
+    table: &'t [T],
+    index: i32,
+) -> Result<Option<&'t T>, OtlpError> {
+    if index == 0 {
+        return Ok(None);
+    }
+    let entry = usize::try_from(index).ok().and_then(|index| table.get(index));
+    entry.map(Some).ok_or(OtlpError::Index { what, index, count: table.len() })
+}
+
+fn indexed<'d>(
+    dictionary: &'d ProfilesDictionary,
+    indices: &[i32],
+) -> Result<Vec<&'d KeyValueAndUnit>, OtlpError> {
+    let entries =
+        indices.iter().map(|index| entry("attribute", &dictionary.attribute_table, *index));
+    Ok(entries.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
+}
+
+fn key<'d>(
+    dictionary: &'d ProfilesDictionary,
+    attribute: &KeyValueAndUnit,
+) -> Result<&'d str, OtlpError> {
+    let key = entry("text", &dictionary.string_table, attribute.key_strindex)?;
+    Ok(key.map_or("", String::as_str))
+}
+
+/// Makes a message of pprof with those entries of the dictionary that a profile uses.
+struct Converter<'d> {
+    dictionary: &'d ProfilesDictionary,
+    profile: proto::Profile,
+    /// Indexes of the message's texts.
+    texts: HashMap<String, i64>,
+    /// Ids of the message's entries by index of the dictionary.
+    mappings: HashMap<i32, u64>,
+    functions: HashMap<i32, u64>,
+    locations: HashMap<i32, u64>,
+}
+
+impl<'d> Converter<'d> {
+    fn new(dictionary: &'d ProfilesDictionary) -> Converter<'d> {
+        let profile = proto::Profile { string_table: vec![String::new()], ..Default::default() };
+        Converter {
+            dictionary,
+            profile,
+            texts: HashMap::from([(String::new(), 0)]),
+            mappings: HashMap::new(),
+            functions: HashMap::new(),
+            locations: HashMap::new(),
+        }
+    }
+
+    fn convert(mut self, profile: &Profile) -> Result<Vec<u8>, OtlpError> {
+        if profile.samples.is_empty() {
+            return Ok(Vec::new());
+        }
+        let sample_type = profile.sample_type.unwrap_or_default();
+        let sample_type = self.value_type(sample_type)?;
+        self.profile.sample_type.push(sample_type);
+        self.profile.period_type =
+            profile.period_type.map(|kind| self.value_type(kind)).transpose()?;
+        self.profile.period = profile.period;
+        self.profile.time_nanos = i64::try_from(profile.time_unix_nano).unwrap_or(0);
+        self.profile.duration_nanos = i64::try_from(profile.duration_nano).unwrap_or(0);
+        for (number, sample) in (1..).zip(&profile.samples) {
+            let sample = self.sample(number, sample)?;
+            self.profile.sample.push(sample);
+        }
+        Ok(self.profile.encode_to_vec())
+    }
+
+    fn value_type(&mut self, kind: messages::ValueType) -> Result<proto::ValueType, OtlpError> {
+        let unit = self.text_at(kind.unit_strindex)?;
+        Ok(proto::ValueType { kind: self.text_at(kind.type_strindex)?, unit })
+    }
+
+    fn sample(&mut self, number: usize, sample: &Sample) -> Result<proto::Sample, OtlpError> {
+        let values = sample.values.len();
+        let timestamps = sample.timestamps_unix_nano.len();
+        let value = match (values, timestamps) {
+            (0, 0) => return Err(OtlpError::NoValues { number }),
+            // Each timestamp is an event.
+            (0, _) => i64::try_from(timestamps).unwrap_or(i64::MAX),
+            (_, 0) => sample.values.iter().fold(0, |sum: i64, value| sum.saturating_add(*value)),
+            _ if values != timestamps => {
+                return Err(OtlpError::Values { number, values, timestamps });
+            }
+            _ => sample.values.iter().fold(0, |sum: i64, value| sum.saturating_add(*value)),
+        };
+        let stack = entry("stack", &self.dictionary.stack_table, sample.stack_index)?;
+        let mut location_id = Vec::new();
+        for index in stack.into_iter().flat_map(|stack| &stack.location_indices) {
+            location_id.extend(self.location(*index)?);
+        }
+        let mut label = Vec::new();
+        for attribute in indexed(self.dictionary, &sample.attribute_indices)? {
+            let Some(value) = attribute.value.as_ref().and_then(text) else { continue };
+            let key = match key(self.dictionary, attribute)? {
+                THREAD_KEY => THREAD_LABEL,
+                key => key,
+            };
+            let key = self.text(key);
+            label.push(proto::Label { key, text: self.text(&value) });
+        }
+        Ok(proto::Sample { location_id, value: vec![value], label })
+    }
+
+    /// The id of a location; `None` for the entry that stands for none.
+    fn location(&mut self, index: i32) -> Result<Option<u64>, OtlpError> {
+        if let Some(id) = self.locations.get(&index) {
+            return Ok(Some(*id));
+        }
+        let location = entry("location", &self.dictionary.location_table, index)?;
+        let Some(location) = location else { return Ok(None) };
+        let mapping_id = self.mapping(location.mapping_index)?;
+        let mut line = Vec::with_capacity(location.lines.len());
+        for entry in &location.lines {
+            let function_id = self.function(entry.function_index)?;
+            line.push(proto::Line { function_id, line: entry.line });
+        }
+        let id = self.profile.location.len() as u64 + 1;
+        let address = location.address;
+        self.profile.location.push(proto::Location { id, mapping_id, address, line });
+        self.locations.insert(index, id);
+        Ok(Some(id))
+    }
+
+    /// The id of a mapping; 0 for none.
+    fn mapping(&mut self, index: i32) -> Result<u64, OtlpError> {
+        if let Some(id) = self.mappings.get(&index) {
+            return Ok(*id);
+        }
+        let mapping = entry("mapping", &self.dictionary.mapping_table, index)?;
+        let Some(mapping) = mapping else { return Ok(0) };
+        let mut by_key = BTreeMap::new();
+        for attribute in indexed(self.dictionary, &mapping.attribute_indices)? {
+            let Some(value) = attribute.value.as_ref().and_then(text) else { continue };
+            by_key.insert(key(self.dictionary, attribute)?, value);
+        }
+        let build_id = BUILD_ID_KEYS.iter().find_map(|key| by_key.get(key));
+        let build_id = build_id.map_or(0, |build_id| self.text(build_id));
+        let id = self.profile.mapping.len() as u64 + 1;
+        let filename = self.text_at(mapping.filename_strindex)?;
+        self.profile.mapping.push(proto::Mapping {
+            id,
+            // Offsets are those in the file, by which symbol files name functions.
+            memory_start: mapping.memory_start.saturating_sub(mapping.file_offset),
+            memory_limit: mapping.memory_limit,
+            filename,
+            build_id,
+            ..Default::default()
+        });
+        self.mappings.insert(index, id);
+        Ok(id)
+    }
+
+    fn function(&mut self, index: i32) -> Result<u64, OtlpError> {
+        if let Some(id) = self.functions.get(&index) {
+            return Ok(*id);
+        }
+        let function = entry("function", &self.dictionary.function_table, index)?;
+        let function = function.copied().unwrap_or_default();
+        let name = match function.name_strindex {
+            0 => function.system_name_strindex,
+            name => name,
+        };
+        let id = self.profile.function.len() as u64 + 1;
+        let name = self.text_at(name)?;
+        let filename = self.text_at(function.filename_strindex)?;
+        self.profile.function.push(proto::Function { id, name, filename });
+        self.functions.insert(index, id);
+        Ok(id)
+    }
+
+    /// The message's index of a text of the dictionary.
+    fn text_at(&mut self, index: i32) -> Result<i64, OtlpError> {
+        let text = entry("text", &self.dictionary.string_table, index)?;
+        Ok(text.map_or(0, |text| self.text(text)))
+    }
+
+    fn text(&mut self, text: &str) -> i64 {
+        if let Some(index) = self.texts.get(text) {
+            return *index;
+        }
+        let index = self.profile.string_table.len() as i64;
+        self.profile.string_table.push(text.to_owned());
+        self.texts.insert(text.to_owned(), index);
+        index
+    }
+}
+
+#[cfg(test)]
+mod tests;

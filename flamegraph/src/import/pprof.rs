@@ -1,0 +1,446 @@
+//! `profile.proto` of pprof. The message is read field by field, because decoding it whole would take 36
+//! bytes of memory for a byte of an invalid file.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use profiler_core::limits::bounded_name;
+use profiler_core::{Frame, FrameId, FrameKind, State, Timestamp};
+use prost::Message;
+use prost::encoding::{WireType, decode_key, decode_varint};
+
+use super::builder::{Builder, Sample, Times, frame_of_label};
+use super::error::{ImportError, echo};
+use super::json::{check_table, unit_ns};
+use super::limits::ENTRY_BYTES_MAX;
+use super::model::{ImportFormat, ImportOptions, Imported, Labels};
+use crate::pprof::proto;
+
+/// Parses a message, decompressed.
+pub(super) fn parse(content: &[u8], options: &ImportOptions) -> Result<Imported, ImportError> {
+    let mut builder = Builder::new(ImportFormat::Pprof, options);
+    let tables = Tables::read(&builder, content)?;
+    let stacks = tables.stacks(&mut builder)?;
+    let measure = tables.measure(&builder)?;
+    let mut parser = Parser { builder, tables: &tables, stacks, measure, frames: Vec::new() };
+    for (number, entry) in (1..).zip(Fields::of(content, 2)) {
+        let sample: proto::Sample = parser.builder.entry("sample", number, entry)?;
+        parser.sample(&sample, number)?;
+    }
+    let duration_ns = u64::try_from(tables.duration_ns).ok().filter(|length_ns| *length_ns > 0);
+    let started_at = (tables.time_ns > 0).then(|| Timestamp::from_unix_ns(tables.time_ns));
+    parser.builder.finish(Times { started_at, duration_ns })
+}
+
+/// A field of a message.
+pub(super) enum Value<'a> {
+    Number(u64),
+    Bytes(&'a [u8]),
+    /// Of a type that pprof does not use.
+    Other,
+}
+
+/// The fields of a message, in their order. Ends after an error.
+pub(super) struct Fields<'a> {
+    pub(super) rest: &'a [u8],
+}
+
+impl<'a> Fields<'a> {
+    /// The content of the fields with this tag.
+    fn of(message: &'a [u8], wanted: u32) -> impl Iterator<Item = Result<&'a [u8], String>> {
+        Fields { rest: message }.filter_map(move |field| match field {
+            Ok((tag, Value::Bytes(bytes))) if tag == wanted => Some(Ok(bytes)),
+            Ok(_) => None,
+            Err(error) => Some(Err(error)),
+        })
+    }
+
+    fn field(&mut self) -> Result<(u32, Value<'a>), String> {
+        let cut = || "the message is truncated".to_owned();
+        let (tag, kind) = decode_key(&mut self.rest).map_err(|error| error.to_string())?;
+        let mut take = |length: usize| {
+            let (bytes, rest) = self.rest.split_at_checked(length).ok_or_else(cut)?;
+            self.rest = rest;
+            Ok::<_, String>(bytes)
+        };
+        let value = match kind {
+            WireType::ThirtyTwoBit => take(4).map(|_| Value::Other)?,
+            WireType::SixtyFourBit => take(8).map(|_| Value::Other)?,
+            WireType::Varint => {
+                Value::Number(decode_varint(&mut self.rest).map_err(|error| error.to_string())?)
+            }
+            WireType::LengthDelimited => {
+                let length = decode_varint(&mut self.rest).map_err(|error| error.to_string())?;
+                let length = usize::try_from(length).map_err(|_| cut())?;
+                let (bytes, rest) = self.rest.split_at_checked(length).ok_or_else(cut)?;
+                self.rest = rest;
+                Value::Bytes(bytes)
+            }
+            WireType::StartGroup | WireType::EndGroup => {
+                return Err(format!("field {tag} is a group, which pprof does not have"));
+            }
+        };
+        Ok((tag, value))
+    }
+}
+
+impl<'a> Iterator for Fields<'a> {
+    type Item = Result<(u32, Value<'a>), String>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        let field = self.field();
+        if field.is_err() {
+            self.rest = &[];
+        }
+        Some(field)
+    }
+}
+
+impl Builder<'_> {
+    /// Decodes an entry of a table.
+    fn entry<T: Message + Default>(
+        &self,
+        what: &str,
+        number: usize,
+        bytes: Result<&[u8], String>,
+    ) -> Result<T, ImportError> {
+        let bytes = bytes.map_err(|error| self.invalid(error))?;
+        self.decoded(what, number, bytes)
+    }
+
+    fn decoded<T: Message + Default>(
+        &self,
+        what: &str,
+        number: usize,
+        bytes: &[u8],
+    ) -> Result<T, ImportError> {
+        if bytes.len() > ENTRY_BYTES_MAX {
+            let what = "too many bytes in a sample, location or function";
+            return Err(ImportError::TooMany { what, limit: ENTRY_BYTES_MAX });
+        }
+        T::decode(bytes).map_err(|error| self.invalid(format!("{what} {number}: {error}")))
+    }
+}
+
+/// All but the samples.
+#[derive(Default)]
+struct Tables<'a> {
+    texts: Vec<Cow<'a, str>>,
+    types: Vec<proto::ValueType>,
+    functions: HashMap<u64, proto::Function>,
+    mappings: HashMap<u64, proto::Mapping>,
+    locations: Vec<proto::Location>,
+    time_ns: i64,
+    duration_ns: i64,
+    period_type: Option<proto::ValueType>,
+    period: i64,
+    default_type: i64,
+}
+
+impl<'a> Tables<'a> {
+    fn read(builder: &Builder<'_>, content: &'a [u8]) -> Result<Tables<'a>, ImportError> {
+        let mut tables = Tables::default();
+        for field in (Fields { rest: content }) {
+            match field.map_err(|error| builder.invalid(error))? {
+                (tag, Value::Bytes(bytes)) => tables.entry(builder, tag, bytes)?,
+                (9, Value::Number(number)) => tables.time_ns = number.cast_signed(),
+                (10, Value::Number(number)) => tables.duration_ns = number.cast_signed(),
+                (12, Value::Number(number)) => tables.period = number.cast_signed(),
+                (14, Value::Number(number)) => tables.default_type = number.cast_signed(),
+                _ => {}
+            }
+        }
+        if tables.types.is_empty() {
+            return Err(match Fields::of(content, 2).next() {
+                Some(_) => builder.invalid("it has no types of samples"),
+                None => ImportError::Empty { format: builder.format },
+            });
+        }
+        Ok(tables)
+    }
+
+    fn entry(
+        &mut self,
+        builder: &Builder<'_>,
+        tag: u32,
+        bytes: &'a [u8],
+    ) -> Result<(), ImportError> {
+        match tag {
+            1 => {
+                check_table("too many types of samples", self.types.len())?;
+                self.types.push(builder.decoded("sample type", self.types.len() + 1, bytes)?);
+            }
+            3 => {
+                check_table("too many modules", self.mappings.len())?;
+                let number = self.mappings.len() + 1;
+                let mapping: proto::Mapping = builder.decoded("mapping", number, bytes)?;
+                self.mappings.insert(mapping.id, mapping);
+            }
+            4 => {
+                check_table("too many locations", self.locations.len())?;
+                self.locations.push(builder.decoded(
+                    "location",
+                    self.locations.len() + 1,
+                    bytes,
+                )?);
+            }
+            5 => {
+                check_table("too many functions", self.functions.len())?;
+                let number = self.functions.len() + 1;
+                let function: proto::Function = builder.decoded("function", number, bytes)?;
+                self.functions.insert(function.id, function);
+            }
+            6 => {
+                check_table("too many texts", self.texts.len())?;
+                self.texts.push(String::from_utf8_lossy(bytes));
+            }
+            11 => self.period_type = Some(builder.decoded("period type", 1, bytes)?),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn text(&self, builder: &Builder<'_>, index: i64) -> Result<&str, ImportError> {
+        if index == 0 {
+            // Always the empty text, even in an empty table.
+            return Ok("");
+        }
+        let text = usize::try_from(index).ok().and_then(|index| self.texts.get(index));
+        text.map(AsRef::as_ref).ok_or_else(|| {
+            let count = self.texts.len();
+            builder.invalid(format!("text {index} is outside of the table of {count}"))
+        })
+    }
+
+    /// The frames of each location, outermost first.
+    fn stacks(&self, builder: &mut Builder<'_>) -> Result<HashMap<u64, Vec<FrameId>>, ImportError> {
+        let mut stacks = HashMap::with_capacity(self.locations.len());
+        for location in &self.locations {
+            let mut frames = Vec::with_capacity(location.line.len().max(1));
+            let mapping = self.mapping(builder, location)?;
+            let module = self.text(builder, mapping.map_or(0, |mapping| mapping.filename))?;
+            let build_id = self.text(builder, mapping.map_or(0, |mapping| mapping.build_id))?;
+            for (at, line) in location.line.iter().enumerate().rev() {
+                let function = self.functions.get(&line.function_id).ok_or_else(|| {
+                    let [location, function] = [location.id, line.function_id];
+                    builder.invalid(format!(
+                        "location {location} names function {function}, which does not exist"
+                    ))
+                })?;
+                let name = self.text(builder, function.name)?;
+                let file = self.text(builder, function.filename)?;
+                let line_number = u32::try_from(line.line).unwrap_or(0);
+                let inlined = at + 1 < location.line.len();
+                let frame =
+                    Frame { module, build_id, inlined, ..Frame::function(name, file, line_number) };
+                frames.push(builder.frame(&frame_of_label(frame))?);
+            }
+            if location.line.is_empty() {
+                let start = mapping.map_or(0, |mapping| mapping.memory_start);
+                let offset = location.address.saturating_sub(start);
+                let kind = FrameKind::Unresolved;
+                let frame = Frame { kind, module, build_id, offset, ..Frame::function("", "", 0) };
+                frames.push(builder.frame(&frame)?);
+            }
+            stacks.insert(location.id, frames);
+        }
+        Ok(stacks)
+    }
+
+    fn mapping(
+        &self,
+        builder: &Builder<'_>,
+        location: &proto::Location,
+    ) -> Result<Option<&proto::Mapping>, ImportError> {
+        let proto::Location { id, mapping_id, .. } = location;
+        match self.mappings.get(mapping_id) {
+            None if *mapping_id != 0 => Err(builder.invalid(format!(
+                "location {id} names mapping {mapping_id}, which does not exist"
+            ))),
+            mapping => Ok(mapping),
+        }
+    }
+
+    /// How values become time.
+    fn measure(&self, builder: &Builder<'_>) -> Result<Measure, ImportError> {
+        let mut types = Vec::new();
+        for value_type in &self.types {
+            types
+                .push([self.text(builder, value_type.kind)?, self.text(builder, value_type.unit)?]);
+        }
+        let state = |name: &str| match name {
+            "cpu" => Some(State::Cpu),
+            "delay" => Some(State::Lock),
+            "off-cpu" | "off_cpu" | "offcpu" => Some(State::Other),
+            _ => None,
+        };
+        let time_of = |at: usize| {
+            let unit_ns = unit_ns(types[at][1])?;
+            Some(Column { at, unit_ns, state: state(types[at][0]) })
+        };
+        let named =
+            |name: &str| (0..types.len()).find(|at| types[*at][0] == name).and_then(time_of);
+        if let (Some(wall), Some(cpu)) = (named("wall"), named("cpu")) {
+            return Ok(Measure { column: wall, cpu: Some(cpu) });
+        }
+        let default = self.text(builder, self.default_type)?;
+        let last = (0..types.len()).rev().find_map(time_of);
+        if let Some(column) = named(default).or(last) {
+            return Ok(Measure { column, cpu: None });
+        }
+        let samples = types.iter().position(|kind| *kind == ["samples", "count"]);
+        if let Some(at) = samples
+            && let Some(Period { unit_ns, name }) = self.sample_period(builder)?
+        {
+            let column = Column { at, unit_ns, state: state(name) };
+            return Ok(Measure { column, cpu: None });
+        }
+        let found = types.iter().map(|[name, unit]| echo(&format!("{name}/{unit}")));
+        let mut found = found.collect::<Vec<_>>().join(", ");
+        if samples.is_some() {
+            found.push_str("; --interval sets the time of a sample");
+        }
+        Err(ImportError::NoTime { format: builder.format, found })
+    }
+
+    /// The time that a sample stands for, if it is given or the file says it.
+    fn sample_period(&self, builder: &Builder<'_>) -> Result<Option<Period<'_>>, ImportError> {
+        if let Some(unit_ns) = builder.options.interval_ns {
+            return Ok(Some(Period { unit_ns, name: "" }));
+        }
+        let Some(kind) = self.period_type else { return Ok(None) };
+        let name = self.text(builder, kind.kind)?;
+        let unit_ns = unit_ns(self.text(builder, kind.unit)?);
+        let period = u64::try_from(self.period).ok().filter(|period| *period > 0);
+        let unit_ns = period.zip(unit_ns).and_then(|(period, unit_ns)| period.checked_mul(unit_ns));
+        Ok(unit_ns.map(|unit_ns| Period { unit_ns, name }))
+    }
+}
+
+/// The time of a sample, and the name of what is measured.
+struct Period<'a> {
+    unit_ns: u64,
+    name: &'a str,
+}
+
+/// The value of samples that is time.
+#[derive(Clone, Copy)]
+struct Column {
+    at: usize,
+    unit_ns: u64,
+    state: Option<State>,
+}
+
+#[derive(Clone, Copy)]
+struct Measure {
+    column: Column,
+    /// The part of it that was on a CPU.
+    cpu: Option<Column>,
+}
+
+struct Parser<'a, 't> {
+    builder: Builder<'a>,
+    tables: &'t Tables<'t>,
+    stacks: HashMap<u64, Vec<FrameId>>,
+    measure: Measure,
+    frames: Vec<FrameId>,
+}
+
+/// The labels of a sample.
+#[derive(Default)]
+struct SampleLabels<'t> {
+    task: Option<&'t str>,
+    phase: Option<&'t str>,
+    thread: Option<&'t str>,
+    state: Option<State>,
+    /// Those that have no place in our profiles.
+    others: Labels,
+}
+
+impl<'t> Parser<'_, 't> {
+    fn sample(&mut self, sample: &proto::Sample, number: usize) -> Result<(), ImportError> {
+        let values = sample.value.len();
+        let types = self.tables.types.len();
+        if values != types {
+            let reason = format!("sample {number} has {values} values for {types} types");
+            return Err(self.builder.invalid(reason));
+        }
+        // Node's profilers write such samples.
+        if sample.value.iter().all(|value| *value == 0) {
+            return Ok(());
+        }
+        let labels = self.labels(sample)?;
+        self.frames.clear();
+        for id in sample.location_id.iter().rev() {
+            let frames = self.stacks.get(id).ok_or_else(|| {
+                self.builder
+                    .invalid(format!("sample {number} names location {id}, which does not exist"))
+            })?;
+            self.frames.extend_from_slice(frames);
+        }
+        let top = self.builder.top(labels.task, labels.phase)?;
+        let node = self.builder.stack(top, &self.frames)?;
+        let thread = self.builder.thread(top, labels.thread.unwrap_or_default(), 0)?;
+        let label_set = self.builder.label_set(labels.others);
+        let total_ns = time(&self.builder, sample, number, self.measure.column)?;
+        let stated = labels.state.or(self.measure.column.state);
+        let cpu = self.measure.cpu.filter(|_| stated.is_none());
+        let cpu_ns = cpu.map_or(Ok(0), |cpu| time(&self.builder, sample, number, cpu))?;
+        // Time that is not on a CPU waits for something.
+        let rest = if cpu.is_some() { State::Other } else { self.builder.options.state };
+        // Threads that are measured as one, such as the runtime's own, use more CPU time than time passes.
+        let rest_ns = total_ns.saturating_sub(cpu_ns);
+        for (state, weight) in [(State::Cpu, cpu_ns), (stated.unwrap_or(rest), rest_ns)] {
+            self.builder
+                .add_labeled(Sample { node, thread, state, weight, at_ns: 0 }, label_set)?;
+        }
+        Ok(())
+    }
+
+    fn labels(&mut self, sample: &proto::Sample) -> Result<SampleLabels<'t>, ImportError> {
+        let mut labels = SampleLabels::default();
+        for label in &sample.label {
+            let key = self.tables.text(&self.builder, label.key)?;
+            let text = self.tables.text(&self.builder, label.text)?;
+            match key {
+                _ if key == self.builder.options.task_label => labels.task = Some(text),
+                "phase" => labels.phase = Some(text),
+                "thread" | "thread_name" => labels.thread = Some(text),
+                "state" => labels.state = State::from_name(text),
+                _ if self.builder.options.keep_labels && is_kept(key, text) => {
+                    let [key, text] = [key, text].map(|text| bounded_name(text).into_owned());
+                    labels.others.insert(key, text);
+                }
+                _ => self
+                    .builder
+                    .note("labels other than task, phase, thread and state were dropped"),
+            }
+        }
+        Ok(labels)
+    }
+}
+
+/// Whether a label of samples describes what ran. Numbers have no text, and ids of threads, spans and
+/// profiles have a value for each of these.
+fn is_kept(key: &str, text: &str) -> bool {
+    const IDS: [&str; 5] = ["thread_id", "span_id", "trace_id", "span_name", "profile_id"];
+    !key.is_empty() && !text.is_empty() && !IDS.contains(&key)
+}
+
+/// The time in a column of a sample.
+fn time(
+    builder: &Builder<'_>,
+    sample: &proto::Sample,
+    number: usize,
+    column: Column,
+) -> Result<u64, ImportError> {
+    let value = sample.value[column.at];
+    let time_ns = u64::try_from(value).ok().and_then(|value| value.checked_mul(column.unit_ns));
+    time_ns.ok_or_else(|| {
+        builder
+            .invalid(format!("sample {number} has value {value}; a time of 0 or more is expected"))
+    })
+}

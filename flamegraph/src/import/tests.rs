@@ -1,0 +1,167 @@
+//! What our exports and other profilers write comes in with its stacks and sums.
+
+mod fixtures;
+mod hostile;
+mod producers;
+
+use expect_test::{Expect, expect};
+use profiler_core::limits::NAME_BYTES_MAX;
+use profiler_core::{Frame, FrameKind, Profile, State, TimeRange, Timestamp};
+use proptest::prelude::*;
+
+use super::*;
+use crate::testing::{from_rows, hostile_profiles, profile};
+use crate::{ExportOptions, collapsed, firefox, pprof, speedscope};
+
+fn of(file: impl AsRef<[u8]>) -> Imported {
+    import(file.as_ref(), &ImportOptions::default()).unwrap()
+}
+
+fn exports(profile: &Profile) -> [(ImportFormat, Vec<u8>); 4] {
+    let options = ExportOptions::default();
+    [
+        (ImportFormat::Pprof, pprof(profile, &options)),
+        (ImportFormat::Speedscope, speedscope(profile, &options).into_bytes()),
+        (ImportFormat::Firefox, firefox(profile, &options).into_bytes()),
+        (ImportFormat::Collapsed, collapsed(profile).into_bytes()),
+    ]
+}
+
+#[test]
+fn exports_are_recognized_and_keep_their_sums_by_stack() {
+    let all = profile(
+        "load;main:7;read cpu=20000000\nload;main:7;read disk=30000000\nload;main:9 cpu=50000\n\
+         [no task];wait lock=40000000\nload cpu=10000",
+    );
+    for (format, file) in exports(&all) {
+        let imported = of(&file);
+        assert_eq!(imported.format, format);
+        assert_eq!(collapsed(&imported.profile()), collapsed(&all), "{format}");
+        assert_eq!(imported.total_ns(), all.total().total_ns());
+        let no_task = imported.profile();
+        let kinds: Vec<_> =
+            no_task.nodes().iter().map(|node| no_task.frame(node.frame).kind).collect();
+        assert!(kinds.contains(&FrameKind::NoTask), "{format}");
+    }
+}
+
+#[test]
+fn pprof_keeps_states_lines_modules_phases_and_times() {
+    let mut frames = vec![Frame::task("load"), Frame::phase("transfer")];
+    frames.push(Frame {
+        module: "/opt/app",
+        build_id: "ab12",
+        ..Frame::function("main", "m.rs", 3)
+    });
+    frames.push(Frame { inlined: true, ..frames[2].clone() });
+    let all =
+        from_rows([(frames.clone(), State::Disk, 30), (frames[..3].to_vec(), State::Runnable, 4)]);
+    let start = Timestamp::from_unix_ns(1_700_000_000_000_000_000);
+    let range = TimeRange::new(start, start.shifted(60_000_000_000));
+    let imported = of(pprof(&all, &ExportOptions { range, ..ExportOptions::default() }));
+    assert_eq!(imported.profile(), all);
+    assert_eq!(imported.started_at, Some(start));
+    assert_eq!(imported.duration_ns, 60_000_000_000);
+}
+
+proptest! {
+    #[test]
+    fn exports_round_trip_by_stack(all in hostile_profiles()) {
+        // Escapes may make names longer than a name may be.
+        let text = collapsed(&all);
+        let names = text.lines().flat_map(|line| line.split(';'));
+        prop_assume!(names.into_iter().all(|name| name.len() <= NAME_BYTES_MAX));
+        for (format, file) in exports(&all) {
+            let options = ImportOptions {
+                format: Some(format),
+                unit: Some(CollapsedUnit::Nanoseconds),
+                ..ImportOptions::default()
+            };
+            let imported = import(&file, &options);
+            if all.total().total_ns() == 0 {
+                prop_assert_eq!(imported.unwrap_err(), ImportError::Empty { format });
+                continue;
+            }
+            let imported = imported.unwrap().profile();
+            prop_assert_eq!(collapsed(&imported), collapsed(&all), "{}", format);
+        }
+    }
+
+    #[test]
+    fn speedscope_and_firefox_keep_the_time_on_a_cpu(all in hostile_profiles()) {
+        for (format, file) in exports(&all) {
+            if !matches!(format, ImportFormat::Speedscope | ImportFormat::Pprof) {
+                continue;
+            }
+            let Ok(imported) = import(&file, &ImportOptions::default()) else { continue };
+            let cpu_ns = imported.profile().total().get(State::Cpu);
+            prop_assert_eq!(cpu_ns, all.total().get(State::Cpu));
+        }
+    }
+
+    /// Any content is imported or rejected; what is imported has sums.
+    #[test]
+    fn arbitrary_content_is_imported_or_rejected(
+        bytes in prop::collection::vec(any::<u8>(), 0..400),
+        format in prop::sample::select(ImportFormat::ALL.to_vec()),
+    ) {
+        let options = ImportOptions { format: Some(format), ..ImportOptions::default() };
+        if let Ok(imported) = import(&bytes, &options) {
+            prop_assert!(imported.total_ns() > 0);
+        }
+    }
+}
+
+#[test]
+fn a_given_task_has_all_stacks() {
+    for (format, file) in exports(&profile("load;main cpu=20000000\nsave;main cpu=30000000")) {
+        let options = ImportOptions { task: Some("t".to_owned()), ..ImportOptions::default() };
+        let imported = import(&file, &options).unwrap();
+        assert_eq!(imported.tasks(), ["t"], "{format}");
+        assert_eq!(imported.total_ns(), 50_000_000);
+    }
+}
+
+fn check(file: &str, options: &ImportOptions, expected: Expect) {
+    let imported = import(file.as_bytes(), options).unwrap();
+    let samples = imported.samples.iter().map(|sample| {
+        let name = |node| imported.symbols.frame(imported.trie.node(node).unwrap().1).label();
+        let thread = imported.symbols.frame(imported.trie.node(sample.thread).unwrap().1);
+        let ImportedSample { second, node, state, nanoseconds, .. } = *sample;
+        let thread = format!("{}/{}", thread.function, thread.line);
+        format!("{second} s {} {} {thread} {nanoseconds}\n", name(node), state.name())
+    });
+    let samples: String = samples.collect();
+    let notes: String = imported.notes.iter().map(|note| format!("note: {note}\n")).collect();
+    let length = format!("{} of {} ns\n", imported.format, imported.duration_ns);
+    expected.assert_eq(&format!("{length}{samples}{notes}{}", collapsed(&imported.profile())));
+}
+
+#[test]
+fn unknown_content_names_the_known_formats() {
+    for content in ["", "hello", "{\"a\": 1}", "[1, 2]", "a b c\n", "<svg/>"] {
+        let error = import(content.as_bytes(), &ImportOptions::default()).unwrap_err();
+        assert_eq!(error, ImportError::UnknownFormat, "{content:?}");
+        assert!(error.to_string().contains("pprof, collapsed, perf, speedscope, firefox, chrome"));
+    }
+}
+
+#[test]
+fn the_unit_of_collapsed_stacks_can_be_chosen() {
+    let options = ImportOptions {
+        unit: Some(CollapsedUnit::Samples),
+        interval_ns: Some(5),
+        state: State::Other,
+        ..ImportOptions::default()
+    };
+    check(
+        "load;main 20000\n",
+        &options,
+        expect![[r#"
+        collapsed of 100000 ns
+        0 s main other /0 100000
+        note: weights are samples of 0.000005 ms; --interval sets another time, --unit nanoseconds reads them as time
+        imported;load;main 100000
+    "#]],
+    );
+}

@@ -1,0 +1,176 @@
+//! Numbers as text, the same in a terminal, in files and on the page (`collector/ui/src/core/time.ts`).
+//! `numbers.json` has examples that both sides are tested with.
+
+/// A whole number with commas between thousands.
+///
+/// ```
+/// assert_eq!(emberline_flamegraph::text::count(155_711), "155,711");
+/// ```
+#[must_use]
+pub fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A count with its noun: `1 task`, `2 tasks`.
+#[must_use]
+pub fn counted(number: u64, noun: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{} {noun}{plural}", count(number))
+}
+
+/// A number that is not negative with three significant digits, at most two of them decimals.
+#[must_use]
+pub fn digits(number: f64) -> String {
+    // The number of decimals is that of the rounded number.
+    match number {
+        0.0 => "0".to_owned(),
+        ..9.995 => format!("{number:.2}"),
+        ..99.95 => format!("{number:.1}"),
+        _ => count(number.round() as u64),
+    }
+}
+
+/// The share of `part` in `whole` in percent with three digits; `0%` if the whole is 0.
+///
+/// ```
+/// assert_eq!(emberline_flamegraph::text::percentage(852, 1_000), "85.2%");
+/// ```
+#[must_use]
+pub fn percentage(part: u64, whole: u64) -> String {
+    rounded_percent(super::percent(part, whole))
+}
+
+/// A number of percent with three digits.
+#[must_use]
+pub fn rounded_percent(percent: f64) -> String {
+    if percent > 0.0 && percent < 0.01 {
+        return "<0.01%".to_owned();
+    }
+    format!("{}%", digits(percent))
+}
+
+/// A number of bytes with three digits and the decimal unit that fits.
+///
+/// ```
+/// assert_eq!(emberline_flamegraph::text::bytes(1_240_000), "1.24 MB");
+/// ```
+#[must_use]
+pub fn bytes(number: u64) -> String {
+    const UNITS: [&str; 5] = ["kB", "MB", "GB", "TB", "PB"];
+    let mut scaled = number as f64;
+    let mut text = format!("{number} B");
+    for unit in UNITS {
+        scaled /= 1_000.0;
+        // From 0.9995 on, three digits round up to 1.00.
+        if scaled < 0.9995 {
+            break;
+        }
+        text = format!("{} {unit}", digits(scaled));
+    }
+    text
+}
+
+/// A duration with three digits and the unit that fits; from a minute on, in two units.
+///
+/// ```
+/// use emberline_flamegraph::text::duration;
+/// assert_eq!(duration(1_240_000), "1.24 ms");
+/// assert_eq!(duration(7_140_000_000_000), "1 h 59 min");
+/// ```
+#[must_use]
+pub fn duration(nanoseconds: u64) -> String {
+    const SECOND: u64 = 1_000_000_000;
+    // From here on, three digits round up to 60.0 s.
+    const MINUTE_ROUNDED: u64 = 59_950_000_000;
+    if nanoseconds < MINUTE_ROUNDED {
+        return short_duration(nanoseconds);
+    }
+    // Saturates so that the largest weight does not wrap to zero.
+    let in_units = |unit: u64| nanoseconds.saturating_add(unit / 2) / unit;
+    let seconds = in_units(SECOND);
+    let minutes = in_units(60 * SECOND);
+    if seconds < 3_600 {
+        return two_units(seconds, 60, ["min", "s"]);
+    }
+    if minutes < 1_440 {
+        return two_units(minutes, 60, ["h", "min"]);
+    }
+    two_units(in_units(3_600 * SECOND), 24, ["d", "h"])
+}
+
+/// `1 h 59 min`, or `2 h` if nothing is left.
+fn two_units(value: u64, size: u64, [large, small]: [&str; 2]) -> String {
+    let whole = format!("{} {large}", count(value / size));
+    match value % size {
+        0 => whole,
+        rest => format!("{whole} {rest} {small}"),
+    }
+}
+
+fn short_duration(nanoseconds: u64) -> String {
+    const UNITS: [(f64, &str); 3] = [(1e9, "s"), (1e6, "ms"), (1e3, "µs")];
+    // From 0.9995 on, three digits round up to 1.00 of the larger unit.
+    let fits = |unit: &(f64, &str)| nanoseconds as f64 / unit.0 >= 0.9995;
+    match UNITS.into_iter().find(fits) {
+        Some((unit, name)) => format!("{} {name}", digits(nanoseconds as f64 / unit)),
+        None if nanoseconds == 0 => "0 s".to_owned(),
+        None => format!("{nanoseconds} ns"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::Deserialize;
+
+    use super::*;
+
+    /// The examples that the page's formatters are tested with too.
+    const EXAMPLES: &str = include_str!("../../numbers.json");
+
+    #[derive(Deserialize)]
+    struct Examples {
+        count: Vec<(u64, String)>,
+        digits: Vec<(f64, String)>,
+        /// Texts of parts and wholes.
+        percent: Vec<([u64; 2], String)>,
+        bytes: Vec<(u64, String)>,
+        /// Texts of nanoseconds.
+        duration: Vec<(u64, String)>,
+    }
+
+    #[test]
+    fn numbers_are_written_as_on_the_page() {
+        let examples: Examples = serde_json::from_str(EXAMPLES).unwrap();
+        for (number, text) in examples.count {
+            assert_eq!(count(number), text);
+        }
+        for (number, text) in examples.digits {
+            assert_eq!(digits(number), text);
+        }
+        for ([part, whole], text) in examples.percent {
+            assert_eq!(percentage(part, whole), text, "{part} of {whole}");
+        }
+        for (number, text) in examples.bytes {
+            assert_eq!(bytes(number), text);
+        }
+        for (nanoseconds, text) in examples.duration {
+            assert_eq!(duration(nanoseconds), text);
+        }
+    }
+
+    #[test]
+    fn the_largest_numbers_have_a_text() {
+        assert_eq!(duration(u64::MAX), "213,503 d 23 h");
+        assert_eq!(bytes(u64::MAX), "18,447 PB");
+        assert_eq!(percentage(5, 0), "0%");
+        assert_eq!([counted(1, "task"), counted(2_000, "task")], ["1 task", "2,000 tasks"]);
+    }
+}

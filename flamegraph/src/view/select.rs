@@ -1,0 +1,137 @@
+//! How readers select functions: by name, by crate, or by a pattern. The page has the same rules
+//! (`collector/ui/src/flame/select.ts`).
+
+use profiler_core::{Frame, FrameKind, Profile};
+use regex::{Regex, RegexBuilder};
+
+use super::of_frames;
+use crate::symbols::{crate_of, label, portable_file};
+
+/// Selects all functions of a crate.
+const CRATE: &str = "crate:";
+/// Selects functions by a pattern of their names.
+const NAMES: &str = "re:";
+/// Selects functions by a pattern of their files.
+const FILES: &str = "file:";
+
+/// Largest compiled pattern, and its cache while it matches, in bytes. Repetitions of repetitions grow
+/// without a limit.
+const PATTERN_BYTES_MAX: usize = 256 << 10;
+
+/// Selects functions of a profile:
+///
+/// | text | functions |
+/// |---|---|
+/// | `crate:NAME` | of that crate |
+/// | `re:PATTERN` | whose full name matches the regular expression, in any case |
+/// | `file:PATTERN` | whose file matches it |
+/// | any other | of that full name, or with that label if none has that full name |
+#[derive(Clone, Debug)]
+pub struct Selector {
+    text: String,
+    matcher: Matcher,
+}
+
+#[derive(Clone, Debug)]
+enum Matcher {
+    Name,
+    Crate,
+    Names(Regex),
+    Files(Regex),
+}
+
+/// A pattern that is not a regular expression, or too large.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("invalid regular expression {pattern:?}: {reason}")]
+pub struct SelectorError {
+    /// The pattern without its prefix.
+    pub pattern: String,
+    /// What is wrong with it, in one line.
+    pub reason: String,
+}
+
+impl Selector {
+    /// Parses a selector.
+    ///
+    /// # Errors
+    /// [`SelectorError`] if its pattern is invalid.
+    pub fn parse(text: &str) -> Result<Selector, SelectorError> {
+        let matcher = if text.starts_with(CRATE) {
+            Matcher::Crate
+        } else if let Some(pattern) = text.strip_prefix(NAMES) {
+            Matcher::Names(compile(pattern)?)
+        } else if let Some(pattern) = text.strip_prefix(FILES) {
+            Matcher::Files(compile(pattern)?)
+        } else {
+            Matcher::Name
+        };
+        Ok(Selector { text: text.to_owned(), matcher })
+    }
+
+    /// The selector as it was written.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Whether it is a pattern, which costs more than a name.
+    #[must_use]
+    pub fn is_pattern(&self) -> bool {
+        matches!(self.matcher, Matcher::Names(_) | Matcher::Files(_))
+    }
+
+    /// By frame, whether it is selected.
+    fn selected(&self, profile: &Profile, full_names: &[String]) -> Vec<bool> {
+        let of_crate = self.text.strip_prefix(CRATE).unwrap_or_default();
+        let is_full = full_names.contains(&self.text);
+        of_frames(profile, |id, frame| match &self.matcher {
+            Matcher::Name if is_full => full_names[id] == self.text,
+            Matcher::Name => label(frame) == self.text,
+            Matcher::Crate => is_code(frame) && crate_of(frame) == of_crate,
+            Matcher::Names(pattern) => pattern.is_match(&full_names[id]),
+            Matcher::Files(pattern) => {
+                is_code(frame) && pattern.is_match(portable_file(frame.file))
+            }
+        })
+    }
+}
+
+impl PartialEq for Selector {
+    fn eq(&self, other: &Selector) -> bool {
+        self.text == other.text
+    }
+}
+
+impl Eq for Selector {}
+
+/// By frame, whether one of the selectors selects it.
+pub(super) fn selected(profile: &Profile, selectors: &[Selector]) -> Vec<bool> {
+    let mut selected = vec![false; profile.symbols().frame_count() as usize];
+    if selectors.is_empty() {
+        return selected;
+    }
+    let full_names = of_frames(profile, |_, frame| frame.label());
+    for selector in selectors {
+        for (one, more) in selected.iter_mut().zip(selector.selected(profile, &full_names)) {
+            *one |= more;
+        }
+    }
+    selected
+}
+
+fn is_code(frame: &Frame<&str>) -> bool {
+    matches!(frame.kind, FrameKind::Function | FrameKind::Unresolved)
+}
+
+fn compile(pattern: &str) -> Result<Regex, SelectorError> {
+    let mut builder = RegexBuilder::new(pattern);
+    builder.case_insensitive(true);
+    builder.size_limit(PATTERN_BYTES_MAX).dfa_size_limit(PATTERN_BYTES_MAX);
+    builder.build().map_err(|error| {
+        let text = error.to_string();
+        // A syntax error repeats the pattern in lines of its own; the last line is the reason.
+        let reason = text.lines().last().unwrap_or_default();
+        let reason = reason.strip_prefix("error: ").unwrap_or(reason).to_owned();
+        SelectorError { pattern: pattern.to_owned(), reason }
+    })
+}

@@ -1,0 +1,350 @@
+//! The sections of an ELF file that have names and lines.
+
+use std::io;
+
+use gimli::{EndianSlice, LittleEndian, SectionId};
+use miniz_oxide::inflate::decompress_to_vec_zlib_with_limit;
+
+use super::ReadAt;
+use crate::SECTIONS;
+use crate::symbol_index::{ENTRY_BYTES, SymbolTable};
+
+/// Most sections; executables have about 50.
+const SECTIONS_MAX: u16 = 4096;
+/// Most bytes of all sections that are read, decompressed.
+const BYTES_MAX: u64 = 3 << 30;
+/// Debug information is compressed to a third or a fifth; a bomb to a thousandth.
+const COMPRESSION_RATIO_MAX: u64 = 100;
+/// Sections of this size are no bombs, however well they are compressed.
+const HARMLESS_BYTES: u64 = 1 << 20;
+/// Longest section of notes.
+const NOTES_BYTES_MAX: u64 = 64 << 10;
+/// Longest name of a section.
+const SECTION_NAME_BYTES_MAX: usize = 64;
+
+const HEADER_BYTES: usize = 64;
+const SECTION_HEADER_BYTES: usize = 64;
+const SHT_NULL: u32 = 0;
+const SHT_SYMTAB: u32 = 2;
+const SHT_NOTE: u32 = 7;
+const SHT_NOBITS: u32 = 8;
+const SHT_DYNSYM: u32 = 11;
+const SHF_EXECINSTR: u64 = 4;
+const SHF_COMPRESSED: u64 = 0x800;
+const GNU_BUILD_ID: u32 = 3;
+
+/// Why an ELF file cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ElfError {
+    /// The system does not read it.
+    #[error("cannot read it: {0}")]
+    Io(#[from] io::Error),
+    /// It is something else.
+    #[error("it is not an ELF file for 64-bit little-endian processors")]
+    NotElf,
+    /// Its headers contradict each other.
+    #[error("its table of sections is damaged")]
+    Sections,
+    /// A section ends beyond the file.
+    #[error("it is truncated: section {section} ends at byte {end}, the file at byte {bytes}")]
+    Truncated {
+        /// Name of the section.
+        section: String,
+        /// Where the section ends.
+        end: u64,
+        /// Where the file ends.
+        bytes: u64,
+    },
+    /// Nothing says which build it is of.
+    #[error("it has no build id; link with -Wl,--build-id (for Rust: -Clink-arg=-Wl,--build-id)")]
+    NoBuildId,
+    /// Too large.
+    #[error("its sections have {bytes} bytes up to {section}; at most {BYTES_MAX} are read")]
+    TooLarge {
+        /// The section that was too much.
+        section: String,
+        /// Bytes with that section.
+        bytes: u64,
+    },
+    /// A bomb.
+    #[error(
+        "section {section} claims {decompressed} bytes in {compressed}; at most \
+         {COMPRESSION_RATIO_MAX} times as many are decompressed"
+    )]
+    Bomb {
+        /// Name of the section.
+        section: String,
+        /// Its bytes in the file.
+        compressed: u64,
+        /// What its header claims.
+        decompressed: u64,
+    },
+    /// Damaged or unknown compression.
+    #[error("section {section} cannot be decompressed: {reason}")]
+    Compression {
+        /// Name of the section.
+        section: String,
+        /// What is wrong.
+        reason: &'static str,
+    },
+}
+
+#[derive(Clone, Debug)]
+struct Section {
+    name: String,
+    kind: u32,
+    flags: u64,
+    offset: u64,
+    bytes: u64,
+    link: u32,
+}
+
+/// An open ELF file.
+#[derive(Debug)]
+pub(super) struct Elf<'f, S> {
+    source: &'f S,
+    sections: Vec<Section>,
+    /// Bytes of the sections that were read.
+    read_bytes: u64,
+}
+
+/// A table of symbols in memory.
+#[derive(Debug)]
+pub(super) struct Symbols {
+    entries: Vec<u8>,
+    names: Vec<u8>,
+    /// By index of a section: whether it has code.
+    code: Vec<bool>,
+    /// Whether it is only what the dynamic linker needs.
+    pub(super) is_dynamic: bool,
+}
+
+/// The debug sections, in memory.
+#[derive(Debug, Default)]
+pub(super) struct DebugSections(Vec<(SectionId, Vec<u8>)>);
+
+impl DebugSections {
+    pub(super) fn get(&self, id: SectionId) -> EndianSlice<'_, LittleEndian> {
+        let found = self.0.iter().find(|(known, _)| *known == id);
+        EndianSlice::new(found.map_or(&[], |(_, bytes)| bytes), LittleEndian)
+    }
+
+    /// Whether there are functions with lines.
+    pub(super) fn has_lines(&self) -> bool {
+        !self.get(SectionId::DebugInfo).is_empty()
+    }
+}
+
+impl<'f, S: ReadAt> Elf<'f, S> {
+    pub(super) fn open(source: &'f S) -> Result<Elf<'f, S>, ElfError> {
+        let bytes = source.bytes()?;
+        let mut header = [0; HEADER_BYTES];
+        if bytes < HEADER_BYTES as u64 {
+            return Err(ElfError::NotElf);
+        }
+        source.read_at(0, &mut header)?;
+        // The magic number, 64 bits, little-endian.
+        if header[..6] != *b"\x7fELF\x02\x01" {
+            return Err(ElfError::NotElf);
+        }
+        let table = long(&header, 40);
+        let count = short(&header, 60);
+        if usize::from(short(&header, 58)) != SECTION_HEADER_BYTES || count > SECTIONS_MAX {
+            return Err(ElfError::Sections);
+        }
+        let end = table.saturating_add(u64::from(count) * SECTION_HEADER_BYTES as u64);
+        if end > bytes {
+            let section = "[table of sections]".to_owned();
+            return Err(ElfError::Truncated { section, end, bytes });
+        }
+        let mut entries = vec![0; usize::from(count) * SECTION_HEADER_BYTES];
+        source.read_at(table, &mut entries)?;
+        let entries = entries.as_chunks::<SECTION_HEADER_BYTES>().0;
+        let mut sections: Vec<Section> =
+            entries.iter().map(|entry| Section::parse(entry)).collect();
+        let names = sections.get(usize::from(short(&header, 62))).cloned();
+        let names = names.ok_or(ElfError::Sections)?;
+        for (section, entry) in sections.iter_mut().zip(entries) {
+            section.name = name_at(source, &names, word(entry, 0));
+            let end = section.offset.saturating_add(section.bytes);
+            if !matches!(section.kind, SHT_NULL | SHT_NOBITS) && end > bytes {
+                let section = section.name.clone();
+                return Err(ElfError::Truncated { section, end, bytes });
+            }
+        }
+        Ok(Elf { source, sections, read_bytes: 0 })
+    }
+
+    /// The build id in hexadecimal.
+    pub(super) fn build_id(&self) -> Result<String, ElfError> {
+        for section in self.sections.iter().filter(|section| section.kind == SHT_NOTE) {
+            if section.bytes <= NOTES_BYTES_MAX
+                && let Some(id) = build_id_in(&self.content(section)?)
+            {
+                return Ok(id);
+            }
+        }
+        Err(ElfError::NoBuildId)
+    }
+
+    /// The full table of symbols, else the one of the dynamic linker; `None` if there is neither.
+    pub(super) fn symbols(&mut self) -> Result<Option<Symbols>, ElfError> {
+        for kind in [SHT_SYMTAB, SHT_DYNSYM] {
+            let found = |section: &&Section| section.kind == kind && section.bytes > 0;
+            let Some(symbols) = self.sections.iter().find(found).cloned() else { continue };
+            let names = self.sections.get(symbols.link as usize).cloned();
+            let names = names.ok_or(ElfError::Sections)?;
+            self.count_bytes(&symbols.name, symbols.bytes)?;
+            self.count_bytes(&names.name, names.bytes)?;
+            return Ok(Some(Symbols {
+                entries: self.content(&symbols)?,
+                names: self.content(&names)?,
+                code: self.sections.iter().map(|s| s.flags & SHF_EXECINSTR != 0).collect(),
+                is_dynamic: kind == SHT_DYNSYM,
+            }));
+        }
+        Ok(None)
+    }
+
+    /// Reads and decompresses what leads to functions, files and lines.
+    pub(super) fn debug_sections(&mut self) -> Result<DebugSections, ElfError> {
+        let mut read = Vec::new();
+        for id in SECTIONS {
+            let old_name = id.name().replacen(".debug_", ".zdebug_", 1);
+            let is_it = |section: &&Section| {
+                let is_named = section.name == id.name() || section.name == old_name;
+                is_named && section.kind != SHT_NOBITS && section.bytes > 0
+            };
+            let Some(section) = self.sections.iter().find(is_it).cloned() else { continue };
+            let content = if section.flags & SHF_COMPRESSED != 0 {
+                self.decompressed(&section, false)?
+            } else if section.name == old_name {
+                self.decompressed(&section, true)?
+            } else {
+                self.count_bytes(&section.name, section.bytes)?;
+                self.content(&section)?
+            };
+            read.push((id, content));
+        }
+        Ok(DebugSections(read))
+    }
+
+    fn count_bytes(&mut self, section: &str, bytes: u64) -> Result<(), ElfError> {
+        self.read_bytes = self.read_bytes.saturating_add(bytes);
+        if self.read_bytes > BYTES_MAX {
+            return Err(ElfError::TooLarge { section: section.to_owned(), bytes: self.read_bytes });
+        }
+        Ok(())
+    }
+
+    fn content(&self, section: &Section) -> Result<Vec<u8>, ElfError> {
+        let mut content = vec![0; section.bytes as usize];
+        self.source.read_at(section.offset, &mut content)?;
+        Ok(content)
+    }
+
+    /// `is_gnu`: by GNU tools before there was a standard.
+    fn decompressed(&mut self, section: &Section, is_gnu: bool) -> Result<Vec<u8>, ElfError> {
+        let failed = |reason| ElfError::Compression { section: section.name.clone(), reason };
+        let header_bytes = if is_gnu { 12 } else { 24 };
+        let compressed = section.bytes;
+        if compressed < header_bytes {
+            return Err(failed("its header is missing"));
+        }
+        let mut header = vec![0; header_bytes as usize];
+        self.source.read_at(section.offset, &mut header)?;
+        let decompressed = match (is_gnu, header.starts_with(b"ZLIB")) {
+            (true, true) => u64::from_be_bytes(*header[4..].first_chunk().unwrap_or(&[0; 8])),
+            (true, false) => return Err(failed("its header is damaged")),
+            (false, _) => long(&header, 8),
+        };
+        if decompressed > HARMLESS_BYTES.max(compressed.saturating_mul(COMPRESSION_RATIO_MAX)) {
+            let section = section.name.clone();
+            return Err(ElfError::Bomb { section, compressed, decompressed });
+        }
+        self.count_bytes(&section.name, decompressed)?;
+        let content = self.content(section)?;
+        let input = &content[header_bytes as usize..];
+        let limit = decompressed as usize;
+        const ZLIB: u32 = 1;
+        const ZSTD: u32 = 2;
+        let output = match if is_gnu { ZLIB } else { word(&header, 0) } {
+            ZLIB => decompress_to_vec_zlib_with_limit(input, limit).ok(),
+            ZSTD => zstd::bulk::decompress(input, limit).ok(),
+            _ => return Err(failed("only zlib and zstd are supported")),
+        };
+        let output = output.filter(|output| output.len() == limit);
+        output.ok_or_else(|| failed("its data is damaged, or not as long as its header says"))
+    }
+}
+
+impl Section {
+    fn parse(entry: &[u8]) -> Section {
+        Section {
+            name: String::new(),
+            kind: word(entry, 4),
+            flags: long(entry, 8),
+            offset: long(entry, 24),
+            bytes: long(entry, 32),
+            link: word(entry, 40),
+        }
+    }
+}
+
+impl SymbolTable for Symbols {
+    fn count(&self) -> u64 {
+        (self.entries.len() / ENTRY_BYTES) as u64
+    }
+
+    fn entry(&self, number: u64) -> Option<[u8; ENTRY_BYTES]> {
+        self.entries.as_chunks().0.get(usize::try_from(number).ok()?).copied()
+    }
+
+    fn is_code(&self, section: u16) -> bool {
+        self.code.get(usize::from(section)).copied().unwrap_or(false)
+    }
+
+    fn name(&self, offset: u32, bytes_max: u64) -> Option<String> {
+        let rest = self.names.get(offset as usize..)?;
+        let rest = &rest[..rest.len().min(bytes_max as usize)];
+        let end = rest.iter().position(|byte| *byte == 0).unwrap_or(rest.len());
+        Some(String::from_utf8_lossy(&rest[..end]).into_owned())
+    }
+}
+
+fn name_at(source: &impl ReadAt, names: &Section, offset: u32) -> String {
+    let at = names.offset.saturating_add(offset.into());
+    let end = names.offset.saturating_add(names.bytes);
+    let mut name = vec![0; SECTION_NAME_BYTES_MAX.min(end.saturating_sub(at) as usize)];
+    if source.read_at(at, &mut name).is_err() {
+        return String::new();
+    }
+    let end = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
+    String::from_utf8_lossy(&name[..end]).into_owned()
+}
+
+fn build_id_in(mut notes: &[u8]) -> Option<String> {
+    while notes.len() >= 12 {
+        let [name_bytes, bytes, kind] = [0, 4, 8].map(|at| word(notes, at));
+        let name = notes.get(12..)?.get(..name_bytes as usize)?;
+        let value_at = 12 + (name_bytes as usize).next_multiple_of(4);
+        let value = notes.get(value_at..)?.get(..bytes as usize)?;
+        if kind == GNU_BUILD_ID && name == b"GNU\0" {
+            return Some(value.iter().map(|byte| format!("{byte:02x}")).collect());
+        }
+        notes = notes.get(value_at + (bytes as usize).next_multiple_of(4)..)?;
+    }
+    None
+}
+
+fn short(bytes: &[u8], at: usize) -> u16 {
+    bytes.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |bytes| u16::from_le_bytes(*bytes))
+}
+
+fn word(bytes: &[u8], at: usize) -> u32 {
+    bytes.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |bytes| u32::from_le_bytes(*bytes))
+}
+
+fn long(bytes: &[u8], at: usize) -> u64 {
+    bytes.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |bytes| u64::from_le_bytes(*bytes))
+}

@@ -1,0 +1,371 @@
+//! Makes a symbol file from an ELF file.
+//!
+//! What is at an address only changes where a unit, a function, an inlined function, a line or a symbol
+//! begins or ends. Each unit is parsed once, and asked at each of these boundaries, by the rules that
+//! the agent asks by.
+
+use std::io::{self, Write};
+use std::rc::Rc;
+
+use gimli::{DebugInfoOffset, Dwarf, EndianSlice, LittleEndian, Unit, UnitOffset, UnitRef};
+use rustc_hash::FxHashMap;
+
+use super::ReadAt;
+use super::builder::{Builder, FrameRow};
+use super::elf::{Elf, ElfError, Symbols};
+use super::functions::CompiledFunction;
+use super::trailer::{Detail, Facts};
+use crate::debug_info::{
+    CodeRange, DebugInfo, Locations, UNIT_BYTES_MAX, UnitTables, is_rust, range_of,
+};
+use crate::frames::frames_of;
+use crate::functions::Location;
+use crate::lines::{LineStart, LineTable, file_name};
+use crate::symbol_index::SymbolIndex;
+
+type Slice<'s> = EndianSlice<'s, LittleEndian>;
+
+/// The line of a frame whose line is that of each address.
+const LINE_OF_ADDRESS: u32 = u32::MAX;
+
+/// Why no symbol file was made.
+#[derive(Debug, thiserror::Error)]
+pub enum ReduceError {
+    /// The file cannot be read.
+    #[error(transparent)]
+    Elf(#[from] ElfError),
+    /// The debug information cannot be read at all.
+    #[error("its debug information is damaged: {0}")]
+    Dwarf(#[from] gimli::Error),
+    /// There is nothing in it.
+    #[error("it has no symbols: neither debug information nor a table of symbols")]
+    NoSymbols,
+    /// A limit.
+    #[error("it has too many {what}: at most {max}")]
+    TooMany {
+        /// What there are too many of.
+        what: &'static str,
+        /// How many are allowed.
+        max: usize,
+    },
+    /// The symbol file cannot be written.
+    #[error("cannot write the symbol file: {0}")]
+    Write(io::Error),
+}
+
+/// What was made.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Reduced {
+    /// What the symbol file is about.
+    pub facts: Facts,
+    /// Units whose debug information is damaged; their functions have the names of symbols.
+    pub damaged_units: usize,
+}
+
+/// The build id of an ELF file, in hexadecimal.
+///
+/// # Errors
+/// [`ElfError`].
+pub fn build_id_of(source: &impl ReadAt) -> Result<String, ElfError> {
+    Elf::open(source)?.build_id()
+}
+
+/// Makes a symbol file from an executable, a library, or a file with their debug information.
+///
+/// # Errors
+/// [`ReduceError`].
+pub fn reduce(source: &impl ReadAt, output: &mut impl Write) -> Result<Reduced, ReduceError> {
+    let mut elf = Elf::open(source)?;
+    let build_id = elf.build_id()?;
+    let symbols = elf.symbols()?;
+    let sections = elf.debug_sections()?;
+    let detail = match &symbols {
+        _ if sections.has_lines() => Detail::Lines,
+        Some(symbols) if !symbols.is_dynamic => Detail::Symbols,
+        Some(_) => Detail::DynamicSymbols,
+        None => return Err(ReduceError::NoSymbols),
+    };
+    let dwarf = Dwarf::load(|id| Ok::<_, gimli::Error>(sections.get(id)))?;
+    let index = symbols.as_ref().and_then(SymbolIndex::read).unwrap_or_default();
+    let mut symbol_starts: Vec<u32> = index.boundaries().collect();
+    symbol_starts.sort_unstable();
+    symbol_starts.dedup();
+    let mut reducer = Reducer {
+        builder: Builder::default(),
+        symbols: symbols.as_ref(),
+        index,
+        symbol_starts,
+        symbol_names: FxHashMap::default(),
+        damaged_units: 0,
+    };
+    reducer.add_all(&dwarf)?;
+    let Reducer { builder, damaged_units, .. } = reducer;
+    if builder.is_empty() {
+        return Err(ReduceError::NoSymbols);
+    }
+    let source_bytes = source.bytes().map_err(ElfError::Io)?;
+    let facts =
+        Facts { build_id, detail, source_bytes, ranges: 0, frames: 0, texts: 0, text_bytes: 0 };
+    let facts = builder.write(facts, output).map_err(ReduceError::Write)?;
+    Ok(Reduced { facts, damaged_units })
+}
+
+/// Addresses from `start` to `end` that belong to the same range, or to none.
+#[derive(Clone, Copy, Debug)]
+struct Piece {
+    start: u32,
+    end: u32,
+    range: Option<CodeRange>,
+}
+
+/// Which range counts at which addresses, from 0 to the last address.
+fn pieces(ranges: &[CodeRange]) -> Vec<Piece> {
+    let bounds =
+        ranges.iter().flat_map(|range| [range.start, range.start.saturating_add(range.bytes)]);
+    let mut bounds: Vec<u32> = bounds.chain([0]).collect();
+    bounds.sort_unstable();
+    bounds.dedup();
+    let ends = bounds.iter().skip(1).copied().chain([u32::MAX]);
+    let mut pieces: Vec<Piece> = Vec::new();
+    for (&start, end) in bounds.iter().zip(ends) {
+        let range = range_of(ranges, start.into());
+        match pieces.last_mut() {
+            Some(last) if last.range == range => last.end = end,
+            _ => pieces.push(Piece { start, end, range }),
+        }
+    }
+    pieces
+}
+
+struct Reducer<'s> {
+    builder: Builder,
+    symbols: Option<&'s Symbols>,
+    index: SymbolIndex,
+    /// Sorted addresses at which another symbol may begin to count.
+    symbol_starts: Vec<u32>,
+    /// By start and length of a symbol.
+    symbol_names: FxHashMap<(u32, u32), Option<Rc<str>>>,
+    damaged_units: usize,
+}
+
+/// What frames depend on, apart from the line of the innermost one.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+struct FramesKey {
+    /// The compiled function's entry.
+    function: Option<u32>,
+    innermost: Option<usize>,
+    /// The file of the line, by index.
+    file: Option<u64>,
+    symbol: Option<(u32, u32)>,
+}
+
+/// Frames of many addresses.
+#[derive(Clone, Copy, Debug)]
+enum KnownFrames {
+    /// The same at every address; 0 for none.
+    Fixed(u32),
+    /// The innermost frame has the line of the address.
+    ByLine(FrameRow),
+}
+
+/// One unit, while its addresses are named.
+struct OpenUnit<'u, 's> {
+    unit: UnitRef<'u, Slice<'s>>,
+    tables: UnitTables,
+    functions: FxHashMap<u32, Option<CompiledFunction>>,
+    lines: FxHashMap<u32, Vec<LineStart>>,
+    rust: bool,
+}
+
+impl Reducer<'_> {
+    fn add_all<'s>(&mut self, dwarf: &Dwarf<Slice<'s>>) -> Result<(), ReduceError> {
+        let info = DebugInfo::read(dwarf);
+        let mut pieces = pieces(&info.units);
+        let target = |piece: &Piece| piece.range.map(|range| range.target);
+        // Each unit is parsed once.
+        pieces.sort_by_key(|piece| (target(piece), piece.start));
+        for of_unit in pieces.chunk_by(|a, b| target(a) == target(b)) {
+            let Some(offset) = target(&of_unit[0]) else {
+                self.add_symbols(of_unit)?;
+                continue;
+            };
+            match unit_at(dwarf, offset) {
+                Ok(Some(unit)) => match OpenUnit::read(UnitRef::new(dwarf, &unit)) {
+                    Ok(open) => self.add_unit(&open, of_unit)?,
+                    Err(_) => self.add_damaged(of_unit)?,
+                },
+                Ok(None) => self.add_symbols(of_unit)?,
+                Err(_) => self.add_damaged(of_unit)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn add_damaged(&mut self, pieces: &[Piece]) -> Result<(), ReduceError> {
+        self.damaged_units += 1;
+        self.add_symbols(pieces)
+    }
+
+    /// Names addresses without debug information.
+    fn add_symbols(&mut self, pieces: &[Piece]) -> Result<(), ReduceError> {
+        for piece in pieces {
+            for start in self.boundaries_in(piece, &[]) {
+                let symbol = self.symbol_at(start);
+                let frames = frames_of(&Locations::default(), symbol.as_deref());
+                let innermost = self.builder.intern_chain(&frames)?;
+                self.builder.add_range(start, innermost)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn add_unit(&mut self, open: &OpenUnit<'_, '_>, pieces: &[Piece]) -> Result<(), ReduceError> {
+        let boundaries = open.boundaries();
+        let mut known: FxHashMap<FramesKey, KnownFrames> = FxHashMap::default();
+        for piece in pieces {
+            for start in self.boundaries_in(piece, &boundaries) {
+                let line = open.line_at(start);
+                let function = range_of(&open.tables.functions, start.into());
+                let compiled = function.and_then(|function| open.functions.get(&function.target));
+                let key = FramesKey {
+                    function: function.map(|function| function.target),
+                    innermost: compiled
+                        .and_then(|compiled| compiled.as_ref()?.innermost_at(start.into())),
+                    file: line.map(|line| line.file),
+                    symbol: self.index.find(start).map(|symbol| (symbol.start, symbol.bytes)),
+                };
+                let frames = match known.get(&key) {
+                    Some(frames) => *frames,
+                    None => {
+                        let locations = open.locations_at(start, function, line);
+                        let frames = self.frames_at(&locations, start)?;
+                        known.insert(key, frames);
+                        frames
+                    }
+                };
+                let innermost = match frames {
+                    KnownFrames::Fixed(innermost) => innermost,
+                    KnownFrames::ByLine(row) => {
+                        let line = line.map_or(0, |line| line.line);
+                        self.builder.intern(FrameRow { line, ..row })?
+                    }
+                };
+                self.builder.add_range(start, innermost)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn frames_at(
+        &mut self,
+        locations: &Locations,
+        address: u32,
+    ) -> Result<KnownFrames, ReduceError> {
+        let symbol = self.symbol_at(address);
+        let frames = frames_of(locations, symbol.as_deref());
+        let Some((innermost, callers)) =
+            frames.split_last().filter(|(innermost, _)| innermost.line == LINE_OF_ADDRESS)
+        else {
+            return Ok(KnownFrames::Fixed(self.builder.intern_chain(&frames)?));
+        };
+        let caller = self.builder.intern_chain(callers)?;
+        let function = self.builder.intern_text(&innermost.function)?;
+        let file = self.builder.intern_text(&innermost.file)?;
+        Ok(KnownFrames::ByLine(FrameRow { caller, function, file, line: 0 }))
+    }
+
+    fn symbol_at(&mut self, address: u32) -> Option<Rc<str>> {
+        let symbols = self.symbols?;
+        let found = self.index.find(address)?;
+        let key = (found.start, found.bytes);
+        let index = &self.index;
+        let name = || index.name_of(address.into(), symbols).map(Rc::from);
+        self.symbol_names.entry(key).or_insert_with(name).clone()
+    }
+
+    /// Where something begins in a piece: its start, symbols, and what else is given, sorted.
+    fn boundaries_in(&self, piece: &Piece, others: &[u32]) -> Vec<u32> {
+        let within = |sorted: &[u32]| -> Vec<u32> {
+            let from = sorted.partition_point(|address| *address < piece.start);
+            let to = sorted.partition_point(|address| *address < piece.end);
+            sorted[from..to.max(from)].to_vec()
+        };
+        let mut boundaries = vec![piece.start];
+        boundaries.extend(within(&self.symbol_starts));
+        boundaries.extend(within(others));
+        boundaries.sort_unstable();
+        boundaries.dedup();
+        boundaries
+    }
+}
+
+fn unit_at<'s>(dwarf: &Dwarf<Slice<'s>>, offset: u32) -> gimli::Result<Option<Unit<Slice<'s>>>> {
+    let header = dwarf.unit_header(DebugInfoOffset(offset as usize))?;
+    if header.unit_length() > UNIT_BYTES_MAX {
+        return Ok(None);
+    }
+    dwarf.unit(header).map(Some)
+}
+
+impl<'u, 's> OpenUnit<'u, 's> {
+    fn read(unit: UnitRef<'u, Slice<'s>>) -> gimli::Result<OpenUnit<'u, 's>> {
+        let tables = UnitTables::read(unit)?;
+        let mut functions = FxHashMap::default();
+        for function in &tables.functions {
+            let read = || CompiledFunction::read(unit, UnitOffset(function.target as usize)).ok();
+            functions.entry(function.target).or_insert_with(read);
+        }
+        let mut lines = FxHashMap::default();
+        for sequence in tables.lines.sequences() {
+            let read = || LineTable::starts_of(unit, *sequence).unwrap_or_default();
+            lines.entry(sequence.target).or_insert_with(read);
+        }
+        Ok(OpenUnit { unit, tables, functions, lines, rust: is_rust(unit) })
+    }
+
+    /// Every address at which something may begin, sorted.
+    fn boundaries(&self) -> Vec<u32> {
+        let edges = |ranges: &[CodeRange]| -> Vec<u32> {
+            let both = ranges.iter().flat_map(|r| [r.start, r.start.saturating_add(r.bytes)]);
+            both.collect()
+        };
+        let mut boundaries = edges(&self.tables.functions);
+        boundaries.extend(edges(self.tables.lines.sequences()));
+        let compiled = self.functions.values().flatten().flat_map(CompiledFunction::boundaries);
+        let lines = self.lines.values().flatten().map(|line| line.address);
+        boundaries.extend(compiled.chain(lines).filter_map(|address| u32::try_from(address).ok()));
+        boundaries.sort_unstable();
+        boundaries.dedup();
+        boundaries
+    }
+
+    fn line_at(&self, address: u32) -> Option<LineStart> {
+        let sequence = range_of(self.tables.lines.sequences(), address.into())?;
+        let starts = self.lines.get(&sequence.target)?;
+        let after = starts.partition_point(|start| start.address <= u64::from(address));
+        starts.get(after.checked_sub(1)?).copied()
+    }
+
+    /// The functions at an address, with [`LINE_OF_ADDRESS`] as the line of the innermost one if it
+    /// has one.
+    fn locations_at(
+        &self,
+        address: u32,
+        function: Option<CodeRange>,
+        line: Option<LineStart>,
+    ) -> Locations {
+        let mut functions = match function.map(|function| self.functions.get(&function.target)) {
+            Some(Some(Some(compiled))) => compiled.locations_at(address.into()),
+            // Damaged.
+            Some(_) => return Locations::default(),
+            None => vec![Location::default()],
+        };
+        let file = line.and_then(|line| file_name(self.unit, line.file).ok());
+        if let (Some(innermost), Some(file)) = (functions.last_mut(), file) {
+            innermost.file = file;
+            innermost.line = LINE_OF_ADDRESS;
+        }
+        functions.iter_mut().for_each(Location::move_home);
+        Locations { functions, rust: self.rust }
+    }
+}

@@ -1,0 +1,128 @@
+//! The last bytes of a symbol file: what it is, and where its index is.
+
+use super::NAMING_VERSION;
+use super::lookup::SymbolFileError;
+
+/// The first and the last bytes of a symbol file.
+pub(super) const MAGIC: [u8; 8] = *b"EMBSYMS\x01";
+pub(super) const TRAILER_BYTES: usize = 128;
+/// Longest build id.
+pub(super) const BUILD_ID_BYTES_MAX: usize = 64;
+
+/// How much a symbol file tells.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Detail {
+    /// Functions that the dynamic linker knows.
+    DynamicSymbols,
+    /// All compiled functions.
+    Symbols,
+    /// Also files, lines and inlined functions.
+    Lines,
+}
+
+impl Detail {
+    /// Its name in lists.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Detail::DynamicSymbols => "dynamic symbols",
+            Detail::Symbols => "symbols",
+            Detail::Lines => "lines",
+        }
+    }
+
+    fn of(byte: u8) -> Option<Detail> {
+        [Detail::DynamicSymbols, Detail::Symbols, Detail::Lines].get(usize::from(byte)).copied()
+    }
+}
+
+/// What a symbol file is about.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Facts {
+    /// The build id of the module, in hexadecimal.
+    pub build_id: String,
+    /// How much it tells.
+    pub detail: Detail,
+    /// Bytes of the file that it was made from.
+    pub source_bytes: u64,
+    /// Number of ranges of addresses.
+    pub ranges: u32,
+    /// Number of frames: a function at a line, with the frames that it is inlined into.
+    pub frames: u32,
+    /// Number of texts.
+    pub texts: u32,
+    /// Bytes of all texts.
+    pub text_bytes: u32,
+}
+
+/// The trailer.
+#[derive(Clone, Debug)]
+pub(super) struct Trailer {
+    pub(super) facts: Facts,
+    pub(super) index_at: u64,
+    pub(super) index_crc: u32,
+}
+
+impl Trailer {
+    pub(super) fn to_bytes(&self) -> Option<[u8; TRAILER_BYTES]> {
+        let Facts { build_id, detail, source_bytes, ranges, frames, texts, text_bytes } =
+            &self.facts;
+        let id = bytes_of(build_id)?;
+        let mut bytes = Vec::with_capacity(TRAILER_BYTES);
+        for number in [NAMING_VERSION, *ranges, *frames, *texts, *text_bytes, self.index_crc] {
+            bytes.extend(number.to_le_bytes());
+        }
+        bytes.extend(self.index_at.to_le_bytes());
+        bytes.extend(source_bytes.to_le_bytes());
+        bytes.extend([*detail as u8, u8::try_from(id.len()).ok()?]);
+        bytes.extend(&id);
+        bytes.resize(TRAILER_BYTES - 12, 0);
+        bytes.extend(crc32fast::hash(&bytes).to_le_bytes());
+        bytes.extend(MAGIC);
+        bytes.try_into().ok()
+    }
+
+    pub(super) fn parse(bytes: &[u8; TRAILER_BYTES]) -> Result<Trailer, SymbolFileError> {
+        let number = |at: usize| {
+            let part = bytes[at..].first_chunk().copied().unwrap_or_default();
+            u32::from_le_bytes(part)
+        };
+        let long = |at: usize| u64::from(number(at)) | u64::from(number(at + 4)) << 32;
+        if bytes[TRAILER_BYTES - 8..] != MAGIC {
+            return Err(SymbolFileError::Truncated);
+        }
+        if crc32fast::hash(&bytes[..TRAILER_BYTES - 12]) != number(TRAILER_BYTES - 12) {
+            return Err(SymbolFileError::Checksum { part: "trailer" });
+        }
+        if number(0) != NAMING_VERSION {
+            return Err(SymbolFileError::Version { found: number(0) });
+        }
+        let id = bytes.get(42..42 + usize::from(bytes[41])).filter(|id| is_length(id.len()));
+        let id = id.ok_or(SymbolFileError::Contradiction { part: "build id" })?;
+        let detail =
+            Detail::of(bytes[40]).ok_or(SymbolFileError::Contradiction { part: "detail" })?;
+        let facts = Facts {
+            build_id: id.iter().map(|byte| format!("{byte:02x}")).collect(),
+            detail,
+            source_bytes: long(32),
+            ranges: number(4),
+            frames: number(8),
+            texts: number(12),
+            text_bytes: number(16),
+        };
+        Ok(Trailer { facts, index_at: long(24), index_crc: number(20) })
+    }
+}
+
+const fn is_length(bytes: usize) -> bool {
+    4 <= bytes && bytes <= BUILD_ID_BYTES_MAX
+}
+
+/// The bytes of a build id in lowercase hexadecimal; `None` if it is none.
+fn bytes_of(build_id: &str) -> Option<Vec<u8>> {
+    if !build_id.is_ascii() || !build_id.len().is_multiple_of(2) || !is_length(build_id.len() / 2) {
+        return None;
+    }
+    let pairs = (0..build_id.len()).step_by(2).map(|at| &build_id[at..at + 2]);
+    pairs.map(|pair| u8::from_str_radix(pair, 16).ok()).collect()
+}

@@ -1,0 +1,41 @@
+#![doc = include_str!("../README.md")]
+
+mod debug_info;
+#[cfg(feature = "file")]
+pub mod file;
+mod frames;
+mod functions;
+mod lines;
+mod names;
+mod symbol_index;
+
+use gimli::{Reader, SectionId};
+
+pub use debug_info::{DebugInfo, LastUnit, Locations, Sections};
+pub use frames::frames_of;
+pub use symbol_index::{ENTRY_BYTES, SymbolIndex, SymbolTable};
+
+/// Longest text that is copied; names and paths are shorter.
+const TEXT_BYTES_MAX: usize = 64 << 10;
+
+/// The sections that lead to functions, files and lines. Those of variables and types are larger.
+pub const SECTIONS: [SectionId; 10] = [
+    SectionId::DebugAbbrev,
+    SectionId::DebugAddr,
+    SectionId::DebugAranges,
+    SectionId::DebugInfo,
+    SectionId::DebugLine,
+    SectionId::DebugLineStr,
+    SectionId::DebugRanges,
+    SectionId::DebugRngLists,
+    SectionId::DebugStr,
+    SectionId::DebugStrOffsets,
+];
+
+/// The text up to the end.
+fn text<R: Reader<Offset = usize>>(bytes: &R) -> gimli::Result<String> {
+    if bytes.len() > TEXT_BYTES_MAX {
+        return Err(gimli::Error::Io);
+    }
+    Ok(bytes.to_string_lossy()?.into_owned())
+}

@@ -1,0 +1,30 @@
+//! Agents and collector keep their promises under 300 seeds of faults, and a seed gives one run.
+//! `cargo xtask simulate` runs other seeds, or repeats one.
+
+use emberline_fault_simulation::{run, seeds};
+
+/// The seeds of a change.
+const SEEDS: std::ops::Range<u64> = 0..300;
+
+#[test]
+fn every_acknowledged_cycle_counts_once_and_every_account_balances() {
+    let report = seeds::run_all(SEEDS, 3);
+    println!("{}", report.summary());
+    assert!(report.failures.is_empty(), "{}", report.failures());
+    let sum = report.sum;
+    assert!(sum.flushes > sum.cycles / 2, "{sum:?}");
+    // A run in which nothing fails proves nothing.
+    let absent: Vec<_> = sum.faults.iter().filter(|(_, count)| *count == 0).collect();
+    assert!(absent.is_empty(), "these faults never happened: {absent:?}");
+}
+
+#[test]
+fn a_seed_gives_the_same_run_each_time() {
+    for seed in [1, 3] {
+        let runs =
+            [(); 2].map(|()| run(seed, false).unwrap_or_else(|failure| panic!("{failure:?}")));
+        assert_eq!(runs[0], runs[1]);
+    }
+    let digests = [4, 5].map(|seed| run(seed, false).map(|summary| summary.digest));
+    assert_ne!(digests[0].as_ref().ok(), digests[1].as_ref().ok());
+}

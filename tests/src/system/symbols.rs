@@ -1,0 +1,246 @@
+//! A stripped program: offsets, then names of the same past range, once its symbols are uploaded.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::thread;
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::harness::{Collector, TEST_WORKER, Worker, number, output, run, wait_for};
+
+/// The test worker, whole and stripped.
+struct Programs(TempDir);
+
+impl Programs {
+    fn new() -> Programs {
+        let programs = Programs(tempfile::tempdir().unwrap());
+        fs::copy(TEST_WORKER, programs.whole()).unwrap();
+        let stripped = programs.stripped();
+        let done = output(Command::new("strip").arg("-o").arg(&stripped).arg(programs.whole()));
+        assert!(done.status.success(), "{}", text(&done.stderr));
+        programs
+    }
+
+    fn whole(&self) -> PathBuf {
+        self.0.path().join("whole")
+    }
+
+    fn stripped(&self) -> PathBuf {
+        self.0.path().join("stripped")
+    }
+
+    fn data(&self) -> PathBuf {
+        self.0.path().join("data")
+    }
+
+    /// The build id of both, as `emberline symbols reduce` prints it.
+    fn build_id(&self) -> String {
+        let symbols = self.0.path().join("worker.symbols");
+        let whole = self.whole();
+        let [symbols, whole] = [&symbols, &whole].map(|path| path.to_str().unwrap());
+        let made = text(&run(&["symbols", "reduce", "--output", symbols, whole]).stdout);
+        made.split("build id ").nth(1).unwrap().split(',').next().unwrap().to_owned()
+    }
+
+    /// Runs a worker, which stays at known places for some seconds.
+    fn work(&self, collector: &Collector, program: &Path, id: &str, symbols: &str) {
+        let mut command = Command::new(program);
+        command.args(["known", id, &collector.url()]).env("EMBERLINE_SYMBOLS", symbols);
+        let worker = Worker::start_by(&mut command);
+        wait_for("three seconds of samples", || {
+            let profile = profile(collector, id);
+            (number(&profile, "sampled_ns") >= 3_000_000_000).then_some(())
+        });
+        worker.finish();
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn profile(collector: &Collector, worker: &str) -> Value {
+    let (status, body) = collector.get(&format!("/api/v1/profile?from=-1h&worker={worker}"));
+    match status {
+        200 => serde_json::from_str(&body).unwrap(),
+        // Not connected yet.
+        _ => serde_json::json!({ "sampled_ns": 0 }),
+    }
+}
+
+/// The heaviest stacks.
+fn stacks(collector: &Collector, worker: &str) -> BTreeSet<String> {
+    let path = format!("/api/v1/profile.collapsed?from=-1h&worker={worker}");
+    let (status, body) = collector.get(&path);
+    assert_eq!(status, 200, "{body}");
+    let mut stacks: Vec<(&str, u64)> = body
+        .lines()
+        .map(|line| line.rsplit_once(' ').unwrap())
+        .map(|(stack, weight)| (stack, weight.parse().unwrap()))
+        .collect();
+    stacks.sort_by_key(|(_, weight)| std::cmp::Reverse(*weight));
+    stacks.iter().take(3).map(|(stack, _)| (*stack).to_owned()).collect()
+}
+
+fn symbols(collector: &Collector, arguments: &[&str]) -> Output {
+    run(&[&["symbols", arguments[0], "--url", &collector.url()], &arguments[1..]].concat())
+}
+
+fn upload(collector: &Collector, file: &Path) -> String {
+    let done = symbols(collector, &["upload", file.to_str().unwrap()]);
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    text(&done.stdout)
+}
+
+#[test]
+fn an_upload_names_the_functions_of_a_stripped_program_in_the_past() {
+    let programs = Programs::new();
+    let mut collector = Collector::start_with_data("127.0.0.1:0", &programs.data());
+    programs.work(&collector, &programs.whole(), "named", "agent");
+    programs.work(&collector, &programs.stripped(), "stripped", "collector");
+
+    let before = profile(&collector, "stripped");
+    // The C library has no names either.
+    let own = |module: &&Value| module["module"].as_str().unwrap().ends_with("/stripped");
+    let modules = before["unnamed"]["modules"].as_array().unwrap();
+    let module = modules.iter().find(own).unwrap();
+    assert_eq!(module["reason"], "no_file", "{before}");
+    let build_id = module["build_id"].as_str().unwrap();
+    assert!(module["help"].as_str().unwrap().contains("emberline symbols upload FILE"));
+    assert!(stacks(&collector, "stripped").iter().all(|stack| !stack.contains("test_worker::")));
+    let doctor = text(&run(&["doctor", "--url", &collector.url()]).stdout);
+    assert!(doctor.contains("of the time has no names"), "{doctor}");
+
+    let printed = upload(&collector, &programs.whole());
+    assert!(printed.contains(build_id), "{printed}");
+    let after = profile(&collector, "stripped");
+    assert_eq!(number(&after["totals"], "total_ns"), number(&before["totals"], "total_ns"));
+    let unnamed = |profile: &Value| number(&profile["unnamed"], "total_ns");
+    assert!(unnamed(&after) < unnamed(&before), "{}", after["unnamed"]);
+    // The C library has no symbols here: compared is what the program itself does.
+    let of_program = |worker| -> BTreeSet<String> {
+        let own = |stack: &String| -> String {
+            let frames = stack.split(';').filter(|frame| frame.contains("test_worker"));
+            frames.collect::<Vec<_>>().join(";")
+        };
+        stacks(&collector, worker).iter().map(own).collect()
+    };
+    assert_eq!(of_program("stripped"), of_program("named"));
+    assert!(of_program("named").iter().any(|stack| stack.contains("test_worker::")));
+
+    let again = upload(&collector, &programs.whole());
+    assert!(again.contains("already there"), "{again}");
+    collector.process.kill();
+    collector = Collector::start_with_data("127.0.0.1:0", &programs.data());
+    assert_eq!(unnamed(&profile(&collector, "stripped")), unnamed(&after));
+    let list = text(&symbols(&collector, &["list"]).stdout);
+    assert!(list.contains("1 symbol file, "), "{list}");
+    assert!(symbols(&collector, &["verify"]).status.success());
+    let removed = text(&symbols(&collector, &["gc"]).stdout);
+    assert!(removed.contains("0 symbol files removed"), "{removed}");
+}
+
+#[test]
+fn a_folder_of_debug_files_names_functions_by_itself() {
+    let programs = Programs::new();
+    let debug = programs.0.path().join("debug");
+    let build_id = programs.build_id();
+    let folder = debug.join(".build-id").join(&build_id[..2]);
+    fs::create_dir_all(&folder).unwrap();
+    fs::copy(programs.whole(), folder.join(format!("{}.debug", &build_id[2..]))).unwrap();
+
+    let data = programs.data();
+    let [data, debug] = [&data, &debug].map(|path| path.to_str().unwrap());
+    let collector =
+        Collector::start_with(&["--listen", "127.0.0.1:0", "--data", data, "--symbols", debug]);
+    programs.work(&collector, &programs.stripped(), "stripped", "collector");
+    wait_for("names from the folder", || {
+        let has_names = |stack: &String| stack.contains("test_worker::");
+        stacks(&collector, "stripped").iter().any(has_names).then_some(())
+    });
+    let list = text(&symbols(&collector, &["list"]).stdout);
+    assert!(list.contains("1 symbol file, "), "{list}");
+}
+
+/// Answers requests for these paths, and no others, until the test ends.
+fn serve_files(files: BTreeMap<String, Vec<u8>>) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = BufReader::new(stream.unwrap());
+            let lines = stream.by_ref().lines().map(Result::unwrap);
+            let head: Vec<String> = lines.take_while(|line| !line.is_empty()).collect();
+            let path = head[0].split(' ').nth(1).unwrap();
+            let (status, body) = match files.get(path) {
+                Some(file) => ("200 OK", &**file),
+                None => ("404 Not Found", &b""[..]),
+            };
+            let length = body.len();
+            let head = format!(
+                "HTTP/1.1 {status}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n"
+            );
+            let stream = stream.get_mut();
+            stream.write_all(head.as_bytes()).unwrap();
+            stream.write_all(body).unwrap();
+        }
+    });
+    format!("http://{address}")
+}
+
+#[test]
+fn a_debuginfod_server_is_asked_for_names() {
+    let programs = Programs::new();
+    let build_id = programs.build_id();
+    let path = format!("/buildid/{build_id}/debuginfo");
+    let none = serve_files(BTreeMap::new());
+    let server = serve_files(BTreeMap::from([(path, fs::read(programs.whole()).unwrap())]));
+
+    let data = programs.data();
+    let data = data.to_str().unwrap();
+    let servers = format!("{none} {server}");
+    let arguments = ["--listen", "127.0.0.1:0", "--data", data, "--debuginfod", &servers];
+    let collector = Collector::start_with(&arguments);
+    programs.work(&collector, &programs.stripped(), "stripped", "collector");
+    wait_for("names from the server", || {
+        let has_names = |stack: &String| stack.contains("test_worker::");
+        stacks(&collector, "stripped").iter().any(has_names).then_some(())
+    });
+    // The C library is nowhere.
+    let list = text(&symbols(&collector, &["list"]).stdout);
+    assert!(list.contains("1 symbol file, "), "{list}");
+}
+
+#[test]
+fn files_that_are_no_symbols_are_rejected_with_the_reason() {
+    let programs = Programs::new();
+    let collector = Collector::start_with_data("127.0.0.1:0", &programs.data());
+    let write = |name: &str, content: &[u8]| {
+        let path = programs.0.path().join(name);
+        fs::write(&path, content).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let whole = fs::read(programs.whole()).unwrap();
+    let script = write("script", b"#!/bin/sh\n");
+    let half = write("half", &whole[..whole.len() / 2]);
+    let rejected = |file: &str| {
+        let done = symbols(&collector, &["upload", file]);
+        assert!(!done.status.success());
+        text(&done.stderr)
+    };
+    assert!(rejected(&script).contains("it is not an ELF file"));
+    assert!(rejected(&half).contains("it is truncated"));
+    assert!(rejected("/none").contains("No such file"));
+    let list = text(&symbols(&collector, &["list"]).stdout);
+    assert!(list.contains("0 symbol files, "), "{list}");
+
+    let forgetful = Collector::start();
+    let whole = programs.whole();
+    let done = symbols(&forgetful, &["upload", whole.to_str().unwrap()]);
+    assert!(text(&done.stderr).contains("start it with --data DIR"), "{}", text(&done.stderr));
+}

@@ -1,0 +1,152 @@
+//! An honest agent and an honest reader of a real collector, alone and next to each attack that the
+//! security review found.
+//!
+//! The attackers come from another address (127.0.0.2), as a stranger's would, and their threads yield to
+//! all others, because a stranger's would run on another machine.
+
+mod attack;
+mod collisions;
+mod honest;
+mod http2;
+mod sockets;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use simulation::process::Serve;
+use tokio::runtime::{Builder, Runtime};
+
+use self::attack::{Attack, Counters};
+use self::honest::{Honest, Measured};
+use super::ingest::raise_file_limit;
+use super::sampler::machine;
+
+/// Length of the loads.
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Measured seconds of each load.
+    #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u16).range(2..=600))]
+    seconds: u16,
+    /// Only these attacks.
+    #[arg(long, value_enum, value_delimiter = ',')]
+    attacks: Vec<Attack>,
+    /// The `emberline` to measure instead of this tree's, such as one from before a change.
+    #[arg(long)]
+    binary: Option<PathBuf>,
+}
+
+/// Open files of this process: most attacks are sockets. The collector inherits it.
+const FILES: u64 = 20_000;
+
+/// Largest p99 next to an attack, as a multiple of the one alone.
+const RATIO_MAX: f64 = 3.0;
+
+/// Largest peak of the collector's memory.
+const MEMORY_MB_MAX: f64 = 512.0;
+
+/// Time before the measurement, for connections and caches.
+const WARM_UP: Duration = Duration::from_secs(2);
+
+/// How much the attackers' threads yield.
+const NICENESS: i32 = 10;
+
+/// Measures and prints.
+///
+/// # Errors
+/// If the collector does not start, or ends by itself.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let load = machine::load_average();
+    raise_file_limit(FILES)?;
+    let emberline = match &options.binary {
+        Some(binary) => binary.clone(),
+        None => xtask::emberline()?,
+    };
+    let bench = Bench {
+        emberline,
+        seconds: Duration::from_secs(options.seconds.into()),
+        honest: Builder::new_multi_thread().enable_all().build()?,
+        attackers: Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .on_thread_start(|| {
+                // Without it the attackers only take more from the honest ones.
+                let _ = rustix::process::setpriority_process(None, NICENESS);
+            })
+            .build()?,
+    };
+    let alone = bench.measure(None)?;
+    let mut rows = vec![row("alone", &alone, None)];
+    for &attack in Attack::all() {
+        if options.attacks.is_empty() || options.attacks.contains(&attack) {
+            let measured = bench.measure(Some(attack))?;
+            rows.push(row(attack.name(), &measured, Some(&alone)));
+        }
+    }
+    println!("\n{}\n", machine::describe(&load));
+    println!(
+        "| next to | acks p50 / p99 ms | reads p50 / p99 ms | errors | peak memory | p99 ≤ {RATIO_MAX} × \
+         alone, 0 errors, ≤ {MEMORY_MB_MAX} MB | attackers |\n|---|--:|--:|--:|--:|---|---|"
+    );
+    rows.iter().for_each(|row| println!("{row}"));
+    Ok(())
+}
+
+struct Bench {
+    emberline: PathBuf,
+    seconds: Duration,
+    honest: Runtime,
+    attackers: Runtime,
+}
+
+impl Bench {
+    /// Runs the honest clients and an attack against a new collector with data.
+    fn measure(&self, attack: Option<Attack>) -> Result<Measured> {
+        let folder = tempfile::Builder::new().prefix("emberline-hostile-").tempdir()?;
+        let mut serve = Serve::new(&self.emberline);
+        serve.log = "error";
+        let data = folder.path().join("data");
+        let data = data.to_str().context("the folder's path is not UTF-8")?;
+        serve.arguments.extend(["--data".to_owned(), data.to_owned()]);
+        let running = serve.start()?;
+        let address = running.address;
+        eprintln!("==> {}", attack.map_or("alone", Attack::name));
+        let mut honest = self.honest.block_on(Honest::start(address))?;
+        std::thread::sleep(WARM_UP);
+        honest.reset();
+        let counters = Counters::default();
+        let attackers =
+            attack.map(|attack| self.attackers.spawn(attack.run(address, counters.clone())));
+        std::thread::sleep(self.seconds);
+        let mut measured = self.honest.block_on(honest.finish());
+        measured.memory_peak_bytes = running.process.usage()?.memory_peak_bytes;
+        measured.attackers = attack.map_or("–".to_owned(), |attack| attack.report(&counters));
+        running.process.kill()?;
+        if let Some(attackers) = attackers {
+            attackers.abort();
+        }
+        Ok(measured)
+    }
+}
+
+fn row(name: &str, measured: &Measured, alone: Option<&Measured>) -> String {
+    let memory_mb = measured.memory_peak_bytes as f64 / 1e6;
+    let pair = |[p50, p99]: [f64; 2]| format!("{p50:.1} / {p99:.1}");
+    let verdict = alone.map_or("–".to_owned(), |alone| {
+        let ratios =
+            [measured.acks_ms[1] / alone.acks_ms[1], measured.reads_ms[1] / alone.reads_ms[1]];
+        let is_met = ratios.iter().all(|ratio| *ratio <= RATIO_MAX)
+            && measured.errors == 0
+            && memory_mb <= MEMORY_MB_MAX;
+        let [acks, reads] = ratios.map(|ratio| format!("{ratio:.1} ×"));
+        format!("{}: acks {acks}, reads {reads}", if is_met { "met" } else { "**missed**" })
+    });
+    let acks = if measured.acks == 0 { "no ack".to_owned() } else { pair(measured.acks_ms) };
+    format!(
+        "| {name} | {acks} | {} | {} of {} | {memory_mb:.0} MB | {verdict} | {} |",
+        pair(measured.reads_ms),
+        measured.errors,
+        measured.acks + measured.reads,
+        measured.attackers,
+    )
+}
