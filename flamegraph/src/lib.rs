@@ -8,6 +8,7 @@
 //! | [`collapsed()`] | other flame graph tools: `task;frame;frame nanoseconds` |
 //! | [`pprof()`] | `go tool pprof` and everything else that reads its format |
 //! | [`speedscope()`], [`firefox()`] | the viewers of these names |
+//! | [`flamebearer()`], [`diff_flamebearer()`] | Grafana and Pyroscope's API: levels of bars |
 //! | [`json()`], [`nested_json()`] | programs: the table of nodes, or the tree |
 //! | [`ProfileColumns`] | the page: each function once, nodes as numbers |
 //! | [`ParsedProfile`], [`ParsedColumns`] | programs that read these back |
@@ -42,6 +43,7 @@ mod collapsed;
 mod columns;
 mod export;
 mod firefox;
+mod flamebearer;
 mod functions;
 pub mod import;
 mod json;
@@ -62,6 +64,7 @@ pub use collapsed::collapsed;
 pub use columns::ProfileColumns;
 pub use export::ExportOptions;
 pub use firefox::firefox;
+pub use flamebearer::{Flamebearer, diff_flamebearer, flamebearer};
 pub use functions::{FunctionTime, function_times};
 pub use json::{ProfileJson, json};
 pub use nested::nested_json;
