@@ -15,7 +15,7 @@ use tonic::Status;
 use super::error::ErrorAnswer;
 use super::gate::{Caller, Credential, Gate, Schemes};
 use super::identity::Identity;
-use super::pyroscope::{self, Failure, Kind};
+use super::push::{self, Failure, Kind};
 use super::{return_path, revocable};
 use crate::auth::{Access, Denied, Role};
 
@@ -40,10 +40,10 @@ pub(super) const ROUTES: &[Route] = &[
     route(Method::POST, GRPC, Access::Agent),
     // Like `/readyz`.
     route(Method::POST, super::health::HEALTH_ROUTE, Access::Open),
-    route(Method::POST, pyroscope::INGEST_PATH, Access::Agent),
-    route(Method::POST, pyroscope::PUSH_PATH, Access::Agent),
-    route(Method::POST, pyroscope::OTLP_HTTP_PATH, Access::Agent),
-    route(Method::POST, pyroscope::OTLP_GRPC_PATH, Access::Agent),
+    route(Method::POST, push::INGEST_PATH, Access::Agent),
+    route(Method::POST, push::PUSH_PATH, Access::Agent),
+    route(Method::POST, push::OTLP_HTTP_PATH, Access::Agent),
+    route(Method::POST, push::OTLP_GRPC_PATH, Access::Agent),
     // Tells only that the process runs.
     route(Method::GET, "/livez", Access::Open),
     // Tells only whether flushes are accepted.
@@ -138,8 +138,8 @@ enum Form {
 impl Form {
     fn of(path: &str) -> Form {
         match path {
-            pyroscope::INGEST_PATH | pyroscope::OTLP_HTTP_PATH => Form::Http,
-            pyroscope::PUSH_PATH => Form::Connect,
+            push::INGEST_PATH | push::OTLP_HTTP_PATH => Form::Http,
+            push::PUSH_PATH => Form::Connect,
             _ => Form::Grpc,
         }
     }

@@ -28,7 +28,7 @@ mod metrics;
 mod origin;
 mod page;
 mod profile;
-mod pyroscope;
+mod push;
 mod reader;
 mod retry;
 mod return_path;
@@ -62,7 +62,7 @@ pub(crate) use self::identity::CertificateNames;
 pub(crate) use self::identity::Identity;
 use self::ingest::Ingest;
 use self::origin::PublicNames;
-pub use self::pyroscope::ScrapeTarget;
+pub use self::push::ScrapeTarget;
 use self::reader::Reader;
 use crate::auth::{TokenFileError, TokenSource, Tokens};
 use crate::clock::Clock;
@@ -367,7 +367,7 @@ impl Server {
         for target in self.scrapes {
             let collector = self.collector.clone();
             let task_label = self.task_label.clone();
-            tokio::spawn(pyroscope::scrape(collector, task_label, target, stopping.clone()));
+            tokio::spawn(push::scrape(collector, task_label, target, stopping.clone()));
         }
         let served = self.collector.clone();
         // So all connections share its table; as a `Router`, each would have its own of 20 KB.
@@ -446,7 +446,7 @@ fn router(
     let routes = ingest.routes().merge(health);
     let routes = routes.merge(http::router(reader, stopping)).merge(page::router());
     let routes = routes.merge(login::router(gate.clone()));
-    let routes = routes.merge(pyroscope::routes(collector, task_label));
+    let routes = routes.merge(push::routes(collector, task_label));
     let routes = routes.layer(from_fn_with_state(gate, access::check));
     let routes = routes.layer(from_fn(identity::identify));
     routes.layer(from_fn_with_state(names, origin::check))
