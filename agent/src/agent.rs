@@ -67,6 +67,7 @@ impl Agent {
             crate::shipping::Shipping::prepare(builder, worker, control, tables)?;
         let ship = threads.thread;
         let threads = launch.start(Box::new(threads.queue), Some(Box::new(|| ship.run())))?;
+        shipping.started();
         Ok(Agent { threads, shipping })
     }
 

@@ -22,7 +22,7 @@
 //!
 //! The program may also report transfers ([`transfer`](transfer())), how many tasks are still to come
 //! ([`expect_tasks`]), its own memory accounting ([`report_memory`]), and named periods
-//! ([`mark_run`]). The agent measures the resources of the process and the machine by itself.
+//! ([`mark_run`]). [`report()`] writes a piece of code's profile, tasks and resources as one HTML file. The agent measures the resources of the process and the machine by itself.
 //!
 //! # Features
 //! | feature | default | adds |
@@ -72,7 +72,7 @@ pub mod fuzzing;
 mod ledger;
 #[cfg(sampler)]
 mod local;
-#[cfg(any(sampler, feature = "diagnostics"))]
+#[cfg(any(sampler, feature = "diagnostics", feature = "ship"))]
 mod log;
 mod memory_report;
 mod mode;
@@ -83,6 +83,8 @@ mod recording;
 mod registry;
 #[cfg(feature = "ship")]
 mod report;
+#[cfg(feature = "ship")]
+mod report_file;
 #[cfg(sampler)]
 mod resources;
 mod run;
@@ -136,6 +138,8 @@ pub use progress::expect_tasks;
 pub use recording::Recording;
 #[cfg(feature = "ship")]
 pub use report::ShipReport;
+#[cfg(feature = "ship")]
+pub use report_file::{ReportError, ReportGuard, report};
 pub use run::{RunGuard, mark_run};
 /// The shipper without threads and sockets, for simulations of Emberline itself.
 #[cfg(all(sampler, feature = "simulation"))]

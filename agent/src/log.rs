@@ -15,9 +15,19 @@ use crate::sys::descriptors;
 /// Most lines that wait to be written. Further ones are dropped.
 const QUEUED_MAX: usize = 64;
 
+/// `off` silences the agent where the program has no subscriber of `tracing`.
+#[cfg(feature = "ship")]
+const LOG_VARIABLE: &str = "EMBERLINE_LOG";
+
 type Line = Box<dyn FnOnce() + Send>;
 
 static WRITER: PerProcess<Mutex<Option<SyncSender<Line>>>> = PerProcess::new();
+
+/// Whether standard error is not to be written to.
+#[cfg(feature = "ship")]
+pub(crate) fn is_silenced() -> bool {
+    std::env::var(LOG_VARIABLE).as_deref() == Ok("off")
+}
 
 /// Records an event of an agent's thread: `event` calls a macro of `tracing`.
 pub(crate) fn emit(event: impl FnOnce() + Send + 'static) {

@@ -12,11 +12,14 @@ use crate::batch::Batch;
 use crate::builder::{AgentBuilder, StartError, host_name};
 use crate::clock;
 use crate::control::{Control, ThreadDumpReply};
+use crate::fork::PerProcess;
+use crate::log;
 use crate::report::ShipReport;
 use crate::ship::{
     self, AgentClock, BatchQueue, Limits, ShipError, ShipOptions, ShipThread, Shipper, TokenSource,
 };
 use crate::symbolizer::Sink;
+use crate::sync::lock;
 use crate::tables::Tables;
 
 const URL_DEFAULT: &str = "http://127.0.0.1:4747";
@@ -24,8 +27,13 @@ const URL_VARIABLE: &str = "EMBERLINE_URL";
 const TOKEN_VARIABLE: &str = "EMBERLINE_TOKEN";
 const TOKEN_FILE_VARIABLE: &str = "EMBERLINE_TOKEN_FILE";
 
-/// `off` silences the agent where the program has no subscriber of `tracing`.
-const LOG_VARIABLE: &str = "EMBERLINE_LOG";
+/// Where the agent of this process ships to, while it runs.
+static COLLECTOR: PerProcess<Mutex<Option<String>>> = PerProcess::new();
+
+/// The URL of the collector of the agent that runs in this process.
+pub(crate) fn collector_of_agent() -> Option<String> {
+    lock(COLLECTOR.get()).clone()
+}
 
 impl Sink for BatchQueue {
     fn push(&mut self, batch: Batch) {
@@ -41,6 +49,7 @@ impl Sink for BatchQueue {
 #[derive(Debug)]
 pub(crate) struct Shipping {
     shipper: Shipper,
+    url: String,
     flush_timeout: Duration,
     process: u32,
     /// Set when the agent has finished.
@@ -63,8 +72,9 @@ impl Shipping {
     ) -> Result<(Shipping, ShippingThreads), StartError> {
         let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
         let url = builder.collector.or_else(|| variable(URL_VARIABLE));
+        let url = url.unwrap_or_else(|| URL_DEFAULT.to_owned());
         let options = ShipOptions {
-            url: url.unwrap_or_else(|| URL_DEFAULT.to_owned()),
+            url: url.clone(),
             token: token_source(builder.token_file),
             worker,
             labels: builder.labels,
@@ -74,18 +84,24 @@ impl Shipping {
             control,
             started_at: clock::now(),
             limits: Limits::default(),
-            notice: variable(LOG_VARIABLE).as_deref() != Some("off"),
+            notice: !log::is_silenced(),
         };
         let parts = ship::prepare(options, tables, Arc::new(ProcessClock)).map_err(start_error)?;
         let ship::Parts { shipper, queue, thread } = parts;
         let shipping = Shipping {
             first_report: ShipReport::of(&shipper.report()),
             shipper,
+            url,
             flush_timeout: builder.flush_timeout,
             process: std::process::id(),
             final_report: None,
         };
         Ok((shipping, ShippingThreads { queue, thread }))
+    }
+
+    /// The agent runs from now on.
+    pub(crate) fn started(&self) {
+        *lock(COLLECTOR.get()) = Some(self.url.clone());
     }
 
     pub(crate) fn flush_timeout(&self) -> Duration {
@@ -112,6 +128,9 @@ impl Shipping {
 
     /// Returns the final report; a second call returns the same one.
     pub(crate) fn finish(&mut self) -> ShipReport {
+        if self.final_report.is_none() && self.process == std::process::id() {
+            *lock(COLLECTOR.get()) = None;
+        }
         let report = self.report();
         *self.final_report.get_or_insert(report)
     }

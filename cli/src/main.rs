@@ -76,6 +76,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Profile(args) => command::profile::run(&args),
         Command::Tasks(args) => command::tasks::run(&args),
         Command::Report(args) => command::report::run(&args),
+        Command::Record(args) => command::record::run(&args),
         Command::Compare(args) => command::compare::run(&args),
         Command::Time(args) => command::time::run(&args),
         Command::Transfers(args) => command::transfers::run(&args),

@@ -23,6 +23,10 @@
 //!                                     until its standard input ends
 //! test-worker sequence ID URL OFFSET_MS DRIFT_PPM LEAP_AFTER_MS LEAP_MS
 //!                                     likewise, with tasks of one thread without gaps
+//! test-worker reported ID URL FILE    40 tasks within a guard that writes a report of them, and others before
+//!                                     and after it if there is an agent. In place of a URL: `none` for no
+//!                                     agent, `exit` to exit within the guard when its
+//!                                     standard input ends, `local` for a recording
 //! ```
 
 use std::collections::BTreeMap;
@@ -33,7 +37,7 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use agent::{Agent, ClockShift, ShipReport};
+use agent::{Agent, AgentBuilder, ClockShift, ShipReport};
 use anyhow::{Context as _, Result, bail};
 use nix::sys::signal::SigSet;
 use serde_json::{Value, json};
@@ -45,7 +49,7 @@ fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [mode, worker, url, rest @ ..] = &arguments[..] else {
         bail!(
-            "usage: test-worker truth|steady|attacked|blocking|known|doomed|expecting|traced|slowing|many|clock|sequence ID URL [NUMBERS]"
+            "usage: test-worker truth|steady|attacked|blocking|known|doomed|expecting|traced|slowing|many|clock|sequence|reported ID URL [NUMBERS]"
         );
     };
     tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).init();
@@ -119,6 +123,10 @@ fn main() -> Result<()> {
             let tasks = sequence();
             json!({ "tasks": tasks, "report": report(&agent.finish()) })
         }
+        "reported" => {
+            let file = rest.first().context("FILE is missing")?;
+            reported(worker, url, file)?
+        }
         other => bail!("no mode {other}"),
     };
     println!("{record}");
@@ -139,6 +147,56 @@ fn report(report: &ShipReport) -> Value {
         "aggregated_tasks": report.aggregated_tasks,
         "connects": report.connects,
     })
+}
+
+/// Puts a guard around tasks, and tells what came of it.
+fn reported(worker: &str, url: &str, file: &str) -> Result<Value> {
+    let run = |name: &str| {
+        for number in 0..40 {
+            let _task = agent::task(name).key(number.to_string()).start();
+            alpha(Duration::from_millis(5));
+        }
+    };
+    let local = (url == "local").then(|| AgentBuilder::default().start_local()).transpose()?;
+    let is_url = !["none", "exit", "local"].contains(&url);
+    let builder = Agent::builder().collector(url).worker(worker).flush_timeout(FLUSH_TIMEOUT);
+    let shipping = is_url.then(|| builder.start()).transpose()?;
+    run("before");
+    leave_second();
+    let descriptors_before = descriptors()?;
+    let guard = agent::report(file);
+    let descriptors_inside = descriptors()?;
+    run("inside");
+    if url == "exit" {
+        wait_for_end_of_input();
+        std::process::exit(3);
+    }
+    let result = guard.finish();
+    leave_second();
+    run("after");
+    drop(local);
+    drop(shipping);
+    Ok(json!({
+        "tasks": 40,
+        "written": result.as_ref().ok(),
+        "error": result.as_ref().err().map(ToString::to_string),
+        "descriptors_before": descriptors_before,
+        "descriptors_inside": descriptors_inside,
+    }))
+}
+
+/// Works until the middle of the next second: reports are about whole seconds, by the collector's clock.
+fn leave_second() {
+    let half_seconds = || unix_ns() / 500_000_000;
+    let middle_of_next = (half_seconds() / 2 + 1) * 2 + 1;
+    while half_seconds() < middle_of_next {
+        beta(Duration::from_millis(5));
+    }
+}
+
+/// Number of descriptors of this thread, without the one that reads their list.
+fn descriptors() -> Result<usize> {
+    Ok(std::fs::read_dir("/proc/thread-self/fd")?.count() - 1)
 }
 
 /// Runs short tasks one after the other.

@@ -36,6 +36,16 @@ pub(crate) fn are_shared() -> bool {
 /// Why the system refuses; then the thread still uses the program's table.
 pub(crate) fn leave_table_of_program() -> Result<(), Errno> {
     SHARED.store(true, Ordering::Relaxed);
+    leave_table()?;
+    SHARED.store(false, Ordering::Relaxed);
+    Ok(())
+}
+
+/// Like [`leave_table_of_program`], for a thread that uses none of the agent's other descriptors.
+///
+/// # Errors
+/// As for [`leave_table_of_program`].
+pub(crate) fn leave_table() -> Result<(), Errno> {
     // Linux 5.9 and newer; copies nothing. `unshare` copies the table first.
     probe::allowed(unshare_and_close).or_else(|_| {
         probe::allowed(unshare)?;
@@ -43,7 +53,6 @@ pub(crate) fn leave_table_of_program() -> Result<(), Errno> {
         Ok(())
     })?;
     replace_standard_streams();
-    SHARED.store(false, Ordering::Relaxed);
     Ok(())
 }
 

@@ -7,6 +7,7 @@ mod doctor;
 mod import;
 mod query;
 mod quota;
+mod record;
 mod reference;
 mod report;
 mod retention;
@@ -32,6 +33,7 @@ pub(crate) use query::{
     TasksFormat, ThreadDumpArgs, ViewArgs, WorkersArgs, WorkersCommand, WorkersSetArgs, word,
 };
 pub(crate) use quota::settings as quota_settings;
+pub(crate) use record::RecordArgs;
 pub(crate) use reference::{CompletionsArgs, ManArgs};
 pub(crate) use report::{ReportArgs, ReportCommand, ReportDiffArgs};
 pub(crate) use scrape::ScrapeArg;
@@ -96,6 +98,8 @@ pub(crate) enum Command {
     Tasks(TasksArgs),
     /// One file about a range: tasks, profiles, resources, transfers, events.
     Report(ReportArgs),
+    /// Run one program with a collector of its own, and write its report.
+    Record(RecordArgs),
     /// Did it get slower: durations and failures of task names on two sides.
     Compare(CompareArgs),
     /// Time per thread by task, phase and wait type.

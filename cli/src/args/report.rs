@@ -30,6 +30,12 @@ pub(crate) struct ReportArgs {
     #[command(flatten)]
     pub(crate) range: RangeArgs,
 
+    /// Wait at most this long until the run of --run has ended and its worker's data of it has arrived. The
+    /// report is then about whole seconds, as data is stored, so that the shortest run has some.
+    #[arg(long, value_name = "SECONDS", requires = "run",
+        value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub(crate) wait: Option<u64>,
+
     #[command(flatten)]
     pub(crate) output: OutputArgs,
 }

@@ -6,6 +6,7 @@ pub(crate) mod doctor;
 pub(crate) mod import;
 mod otlp;
 pub(crate) mod profile;
+pub(crate) mod record;
 pub(crate) mod reference;
 pub(crate) mod report;
 pub(crate) mod resources;

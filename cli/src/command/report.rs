@@ -2,12 +2,14 @@
 
 mod diff;
 mod file;
+mod run_end;
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::Context as _;
-use api::{TasksAnswer, TimelineAnswer};
+use api::{Run, TasksAnswer, TimelineAnswer};
 use profiler_core::WorkerId;
 use serde::Serialize;
 
@@ -24,6 +26,8 @@ const TASKS_DRAWN_MAX: u32 = 200_000;
 
 /// Newest tasks with full records, about 500 bytes each.
 const TASK_RECORDS_MAX: u32 = 1000;
+
+const NS_PER_SECOND: i64 = 1_000_000_000;
 
 /// Longest tasks with full records.
 const LONGEST_MAX: u32 = 10;
@@ -78,7 +82,13 @@ pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<()> {
     let client = Client::new(&args.url.url)?;
     let file = args.output.file();
     let json = file.map(json_path).transpose()?;
-    let scope = Scope::of(&args.range, None);
+    let mut scope = Scope::of(&args.range, None);
+    if let (Some(name), Some(limit)) = (&args.range.run, args.wait) {
+        let run = run_end::wait_for(&client, name, Duration::from_secs(limit))?;
+        scope.timeline = whole_seconds(&run)
+            .with_each("worker", &args.range.worker)
+            .with_each("label", &args.range.label);
+    }
     let written = write(&client, &scope, file, json.as_deref(), whole_report)?;
     if let (Some(file), Some(json)) = (file, json) {
         say(&format!("wrote {} ({written} bytes) and {}", file.display(), json.display()));
@@ -86,7 +96,8 @@ pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Writes the report of all workers in the range of `timeline`, as a document and as JSON.
+/// Writes the report of all workers in the range of `timeline`, as a document and as JSON. Returns the size
+/// of the document.
 ///
 /// # Errors
 /// As for [`write()`].
@@ -94,9 +105,9 @@ pub(super) fn write_whole(
     client: &Client,
     timeline: Query,
     [document, json]: [&Path; 2],
-) -> anyhow::Result<()> {
+) -> anyhow::Result<u64> {
     let scope = Scope { part: None, run: None, timeline, workers: &[], labels: &[] };
-    write(client, &scope, Some(document), Some(json), whole_report).map(|_| ())
+    write(client, &scope, Some(document), Some(json), whole_report)
 }
 
 /// Writes some parts of a range as a document of their own.
@@ -116,8 +127,18 @@ pub(super) fn write_parts(
     Ok(())
 }
 
+/// The range of a run from the beginning of its first second to the end of its last one: profiles and counts are
+/// stored by second, and a run may be shorter.
+fn whole_seconds(run: &Run) -> Query {
+    let second = |ns: i64| ns.div_euclid(NS_PER_SECOND);
+    let stop_ns = run.stop_ns.unwrap_or(run.start_ns);
+    Query::default()
+        .with("from", second(run.start_ns).to_string())
+        .with("to", (second(stop_ns) + 1).to_string())
+}
+
 /// The path of the JSON file next to a document.
-fn json_path(file: &Path) -> Result<PathBuf, BadInput> {
+pub(super) fn json_path(file: &Path) -> Result<PathBuf, BadInput> {
     let json = file.with_extension("json");
     if json == file {
         let text = format!(

@@ -287,6 +287,11 @@ impl Worker {
         line.trim_end().to_owned()
     }
 
+    /// Closes its input.
+    pub(crate) fn end_input(&mut self) {
+        drop(self.stdin.take());
+    }
+
     /// Closes its input, waits for its end, and returns its record.
     pub(crate) fn finish(self) -> Value {
         self.finish_with_log().0
@@ -294,7 +299,7 @@ impl Worker {
 
     /// Like `finish`, with its whole log.
     pub(crate) fn finish_with_log(mut self) -> (Value, String) {
-        drop(self.stdin.take());
+        self.end_input();
         let record = self.line();
         let mut log = String::new();
         self.log.read_to_string(&mut log).unwrap();

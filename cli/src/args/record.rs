@@ -1,0 +1,25 @@
+//! `emberline record`
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::Args;
+
+/// `emberline record`
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    emberline record -o report.html -- target/release/worker --jobs 8\n  \
+    emberline record -o report.html                   programs that you start yourself\n\n\
+    Agents report to a socket of this user alone, in a new folder below TMPDIR. A program that follows\n\
+    -- has its address in EMBERLINE_URL and is waited for. Without a program the address is the first\n\
+    line of stdout, and the report is written when stdin ends. Data is in memory only. The JSON is\n\
+    written next to the document, as by `emberline report`.")]
+pub(crate) struct RecordArgs {
+    /// File of the report, replaced atomically.
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: PathBuf,
+
+    /// The program and its arguments.
+    #[arg(last = true, value_name = "PROGRAM")]
+    pub(crate) program: Vec<OsString>,
+}

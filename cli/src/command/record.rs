@@ -1,0 +1,143 @@
+//! `emberline record`: a collector for one program, and the report of it.
+
+use std::ffi::OsString;
+use std::fs::{self, DirBuilder};
+use std::io::{self, Read as _};
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::PathBuf;
+use std::process::{Command, ExitStatus};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context as _, bail};
+use collector::serve::Listen;
+use collector::{Collector, ServeOptions};
+use nix::sys::signal::SigSet;
+use tokio::runtime::Runtime;
+use tokio::sync::oneshot;
+
+use super::report;
+use crate::args::RecordArgs;
+use crate::client::{Client, Query};
+use crate::exit::BadInput;
+use crate::output::{print, say};
+use crate::signals::StopRequests;
+
+/// Threads of the collector; the program needs the CPUs more.
+const COLLECTOR_THREADS: usize = 2;
+
+/// Most names of folders that are tried.
+const FOLDERS_MAX: u32 = 100;
+
+pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<()> {
+    // An agent starts this from a thread that blocks all signals.
+    SigSet::empty().thread_set_mask().context("could not unblock signals")?;
+    if args.output.as_os_str() == "-" {
+        let text = "a report of `emberline record` is a file; expected a name such as report.html";
+        return Err(BadInput(text.to_owned()).into());
+    }
+    let json = report::json_path(&args.output)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(COLLECTOR_THREADS)
+        .enable_all()
+        .build()
+        .context("could not start the collector's threads")?;
+    let _inside = runtime.enter();
+    let stop = StopRequests::listen().context("could not listen for Ctrl-C and SIGTERM")?;
+    let folder = PrivateFolder::create().context("could not create a folder for a socket")?;
+    let started = SystemTime::now().duration_since(UNIX_EPOCH)?;
+    let server = runtime.block_on(Collector::bind(ServeOptions {
+        listen: Listen::Unix(folder.path.join("socket")),
+        ..ServeOptions::default()
+    }))?;
+    let url = server.url();
+    let (end, ended) = oneshot::channel::<()>();
+    let serving = runtime.spawn(server.serve(async {
+        // An error means that this command has failed, which is an end too.
+        let _ = ended.await;
+    }));
+
+    let status = until_it_ends(&args.program, &url, &runtime, stop)?;
+    let stopped = SystemTime::now().duration_since(UNIX_EPOCH)?;
+    // Whole seconds, as profiles are stored: everything that the collector has.
+    let range = Query::default()
+        .with("from", started.as_secs().to_string())
+        .with("to", (stopped.as_secs() + 1).to_string());
+    let client = Client::with_token(&url, None)?;
+    let written = report::write_whole(&client, range, [&args.output, &json]);
+    // Fails only if the collector ended before; its own result reports that.
+    let _ = end.send(());
+    runtime.block_on(serving).context("the collector panicked")??;
+    let bytes = written?;
+    say(&format!("wrote {} ({bytes} bytes) and {}", args.output.display(), json.display()));
+    match status {
+        Some(status) if !status.success() => bail!("the program failed: {status}"),
+        _ => Ok(()),
+    }
+}
+
+/// Runs the program to its end; without one, waits until standard input ends or a stop is requested.
+fn until_it_ends(
+    program: &[OsString],
+    url: &str,
+    runtime: &Runtime,
+    stop: StopRequests,
+) -> anyhow::Result<Option<ExitStatus>> {
+    let Some((name, arguments)) = program.split_first() else {
+        print(format!("{url}\n").as_bytes())?;
+        runtime.block_on(async {
+            tokio::select! {
+                () = end_of_input() => {}
+                () = stop.first() => {}
+            }
+        });
+        return Ok(None);
+    };
+    // Ctrl-C reaches the program too. The report is about what it did until then.
+    let stop = runtime.spawn(stop.first());
+    let status = Command::new(name).args(arguments).env("EMBERLINE_URL", url).status();
+    stop.abort();
+    let status = status.with_context(|| format!("could not start {}", name.display()))?;
+    Ok(Some(status))
+}
+
+/// Resolves when standard input ends. The thread that reads it ends with the process.
+async fn end_of_input() {
+    let (sender, ended) = oneshot::channel::<()>();
+    std::thread::spawn(move || {
+        let mut piece = [0; 64];
+        let mut stdin = io::stdin().lock();
+        while matches!(stdin.read(&mut piece), Ok(1..)) {}
+        drop(sender);
+    });
+    // Nothing is sent: it ends when the sender is dropped.
+    let _ = ended.await;
+}
+
+/// A folder of this user alone, removed when it is dropped.
+struct PrivateFolder {
+    path: PathBuf,
+}
+
+impl PrivateFolder {
+    fn create() -> io::Result<PrivateFolder> {
+        let process = std::process::id();
+        let mut result = Err(io::ErrorKind::AlreadyExists.into());
+        for number in 0..FOLDERS_MAX {
+            let path = std::env::temp_dir().join(format!("emberline-{process}-{number}"));
+            // Fails if anything has that name, so nobody else can have prepared it.
+            result = DirBuilder::new().mode(0o700).create(&path).map(|()| PrivateFolder { path });
+            match &result {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                _ => break,
+            }
+        }
+        result
+    }
+}
+
+impl Drop for PrivateFolder {
+    fn drop(&mut self) {
+        // It holds nothing but a socket; what stays behind does no harm.
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}

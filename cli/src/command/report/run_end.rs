@@ -1,0 +1,66 @@
+//! Waits for the end of a run, and for the data that its worker ships after it.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use api::{Epoch, Run, RunsAnswer, WorkersAnswer};
+
+use crate::client::{Client, Query};
+use crate::exit::BadInput;
+
+/// Time between two looks.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// Flushes after the one that ended the run. That one may hold samples of the second before the end only:
+/// a worker's symbolizer is a second behind its sampler, or two on a busy machine.
+const FLUSHES_AFTER: u64 = 2;
+
+/// Waits until the newest run of this name has ended and its worker's data of it has arrived, at most for
+/// `limit`. Returns the run.
+///
+/// # Errors
+/// [`BadInput`] if the run has not ended by then.
+pub(super) fn wait_for(client: &Client, name: &str, limit: Duration) -> anyhow::Result<Run> {
+    let deadline = Instant::now() + limit;
+    let ended = loop {
+        if let Some(run) = newest(client, name)?
+            && !run.open
+        {
+            break run;
+        }
+        if Instant::now() >= deadline {
+            let text = format!("the run {name:?} has not ended within {} s", limit.as_secs());
+            return Err(BadInput(text).into());
+        }
+        thread::sleep(LOOK_EVERY);
+    };
+    let Some(worker) = &ended.worker else {
+        return Ok(ended);
+    };
+    let mut last = None;
+    while Instant::now() < deadline {
+        let Some(epoch) = newest_epoch(client, worker)?.filter(|epoch| epoch.connected) else {
+            // It has shipped everything.
+            break;
+        };
+        let last = *last.get_or_insert(epoch.acked_seq + FLUSHES_AFTER);
+        if epoch.acked_seq >= last {
+            break;
+        }
+        thread::sleep(LOOK_EVERY);
+    }
+    Ok(ended)
+}
+
+/// The newest run of that name, which may have an id: `NAME@ID`.
+fn newest(client: &Client, name: &str) -> anyhow::Result<Option<Run>> {
+    let RunsAnswer { runs, .. } = client.get_json("runs", &Query::default())?;
+    let is_meant = |run: &Run| run.name == name || format!("{}@{}", run.name, run.id) == name;
+    Ok(runs.into_iter().find(is_meant))
+}
+
+fn newest_epoch(client: &Client, worker: &str) -> anyhow::Result<Option<Epoch>> {
+    let WorkersAnswer { workers, .. } = client.get_json("workers", &Query::default())?;
+    let found = workers.into_iter().find(|known| known.worker == worker);
+    Ok(found.and_then(|mut known| known.epochs.pop()))
+}
