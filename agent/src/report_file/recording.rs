@@ -28,7 +28,7 @@ pub(super) enum Recording {
     /// The agent was running.
     Fleet { collector: String, name: String, run: RunGuard },
     /// The agent and the collector are there for the report only.
-    Own { agent: Agent, collector: Program },
+    Own { agent: Box<Agent>, collector: Program },
 }
 
 impl Recording {
@@ -69,7 +69,7 @@ fn own(file: &Path) -> Result<Recording, ReportError> {
         StartError::AlreadyRunning => ReportError::RecordsLocally,
         source => ReportError::Start { source },
     })?;
-    Ok(Recording::Own { agent, collector })
+    Ok(Recording::Own { agent: Box::new(agent), collector })
 }
 
 /// `emberline COMMAND -o FILE`

@@ -13,6 +13,7 @@ use super::query::{OutputArgs, RangeArgs, RowFormat, UrlArgs};
     after_help = "Examples:\n  \
     emberline report -o report.html                   the last 5 minutes\n  \
     emberline report --run nightly -o nightly.html    a named run\n  \
+    emberline report --parquet -o report.html         and its rows, for DuckDB and others\n  \
     emberline report --from -1h --worker worker-3 -o w3.html\n  \
     emberline report --run nightly -o - | gzip > nightly.html.gz\n  \
     emberline report diff monday.json tuesday.json    what changed between two\n\n\
@@ -35,6 +36,11 @@ pub(crate) struct ReportArgs {
     #[arg(long, value_name = "SECONDS", requires = "run",
         value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub(crate) wait: Option<u64>,
+
+    /// Also write the rows as Parquet next to the report: FILE.tasks.parquet, and functions, resources,
+    /// transfers and timeline likewise, without the extension of FILE.
+    #[arg(long)]
+    pub(crate) parquet: bool,
 
     #[command(flatten)]
     pub(crate) output: OutputArgs,

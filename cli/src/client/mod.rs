@@ -4,7 +4,7 @@ mod connect;
 pub(crate) mod external;
 
 use std::borrow::Cow;
-use std::io::Read;
+use std::io::{self, Read};
 use std::time::Duration;
 
 use api::Failure;
@@ -165,7 +165,7 @@ impl Client {
     ///
     /// # Errors
     /// As for [`Client::get`].
-    pub(crate) fn stream(&self, path: &str, query: &Query) -> Result<impl Read, ClientError> {
+    pub(crate) fn stream(&self, path: &str, query: &Query) -> Result<Stream, ClientError> {
         let request = self.with_authorization(self.agent.get(self.address(path)));
         let response = request.query_pairs(query.pairs()).call();
         if !response.as_ref().is_ok_and(|response| response.status().is_success()) {
@@ -177,8 +177,9 @@ impl Client {
             });
         }
         let response = response.map_err(|error| self.unreachable(error))?;
-        let body = response.into_body().into_with_config();
-        Ok(body.limit(RESPONSE_BYTES_MAX).reader())
+        let (parts, body) = response.into_parts();
+        let body = body.into_with_config().limit(RESPONSE_BYTES_MAX).reader();
+        Ok(Stream { body, headers: parts.headers })
     }
 
     /// Sends `PUT /api/v1/{path}` with these parameters and this body.
@@ -330,8 +331,31 @@ pub(crate) struct Answer {
 impl Answer {
     /// The value of a header, if it is present and of type `T`.
     pub(crate) fn header<T: std::str::FromStr>(&self, name: &str) -> Option<T> {
-        self.headers.get(name)?.to_str().ok()?.parse().ok()
+        parsed(&self.headers, name)
     }
+}
+
+/// A response whose body is read as it arrives.
+pub(crate) struct Stream {
+    body: ureq::BodyReader<'static>,
+    headers: ureq::http::HeaderMap,
+}
+
+impl Stream {
+    /// The value of a header, if it is present and of type `T`.
+    pub(crate) fn header<T: std::str::FromStr>(&self, name: &str) -> Option<T> {
+        parsed(&self.headers, name)
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.body.read(into)
+    }
+}
+
+fn parsed<T: std::str::FromStr>(headers: &ureq::http::HeaderMap, name: &str) -> Option<T> {
+    headers.get(name)?.to_str().ok()?.parse().ok()
 }
 
 /// Parameters of a request, in order.

@@ -67,7 +67,7 @@ pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<()> {
     // Fails only if the collector ended before; its own result reports that.
     let _ = end.send(());
     runtime.block_on(serving).context("the collector panicked")??;
-    let bytes = written?;
+    let bytes = written?.bytes;
     say(&format!("wrote {} ({bytes} bytes) and {}", args.output.display(), json.display()));
     match status {
         Some(status) if !status.success() => bail!("the program failed: {status}"),

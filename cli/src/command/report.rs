@@ -3,6 +3,7 @@
 mod diff;
 mod file;
 mod run_end;
+mod tables;
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -89,15 +90,33 @@ pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<()> {
             .with_each("worker", &args.range.worker)
             .with_each("label", &args.range.label);
     }
-    let written = write(&client, &scope, file, json.as_deref(), whole_report)?;
-    if let (Some(file), Some(json)) = (file, json) {
-        say(&format!("wrote {} ({written} bytes) and {}", file.display(), json.display()));
+    if args.parquet && file.is_none() {
+        let text =
+            "--parquet writes files next to the report; expected a file, such as -o report.html";
+        return Err(BadInput(text.to_owned()).into());
     }
+    let written = write(&client, &scope, file, json.as_deref(), whole_report)?;
+    let (Some(file), Some(json)) = (file, json) else {
+        return Ok(());
+    };
+    let mut others = vec![json];
+    if args.parquet {
+        others.extend(write_tables(&client, file, &written)?);
+    }
+    let others: Vec<_> = others.iter().map(|other| other.display().to_string()).collect();
+    let bytes = written.bytes;
+    say(&format!("wrote {} ({bytes} bytes) and {}", file.display(), others.join(", ")));
     Ok(())
 }
 
-/// Writes the report of all workers in the range of `timeline`, as a document and as JSON. Returns the size
-/// of the document.
+/// A document that was written.
+pub(super) struct Written {
+    pub(super) bytes: u64,
+    /// The parameters that all of its parts have.
+    same_range: Query,
+}
+
+/// Writes the report of all workers in the range of `timeline`, as a document and as JSON.
 ///
 /// # Errors
 /// As for [`write()`].
@@ -105,7 +124,7 @@ pub(super) fn write_whole(
     client: &Client,
     timeline: Query,
     [document, json]: [&Path; 2],
-) -> anyhow::Result<u64> {
+) -> anyhow::Result<Written> {
     let scope = Scope { part: None, run: None, timeline, workers: &[], labels: &[] };
     write(client, &scope, Some(document), Some(json), whole_report)
 }
@@ -122,7 +141,7 @@ pub(super) fn write_parts(
 ) -> anyhow::Result<()> {
     let written = write(client, scope, file, None, parts)?;
     if let Some(file) = file {
-        say(&format!("wrote {} ({written} bytes)", file.display()));
+        say(&format!("wrote {} ({} bytes)", file.display(), written.bytes));
     }
     Ok(())
 }
@@ -150,8 +169,7 @@ pub(super) fn json_path(file: &Path) -> Result<PathBuf, BadInput> {
     Ok(json)
 }
 
-/// Writes the parts of a range as a document, and as JSON if there is a path for it. Returns the size of
-/// the document.
+/// Writes the parts of a range as a document, and as JSON if there is a path for it.
 ///
 /// # Errors
 /// [`BadInput`] if the range has no data; no file is written or changed then.
@@ -161,7 +179,7 @@ pub(super) fn write(
     file: Option<&Path>,
     json: Option<&Path>,
     parts: impl FnOnce(&Query) -> Vec<Part>,
-) -> anyhow::Result<u64> {
+) -> anyhow::Result<Written> {
     let timeline: TimelineAnswer = client.get_json("timeline", &scope.timeline)?;
     // All parts have the same range, even if it ends now.
     let same_range = Query::default()
@@ -190,10 +208,20 @@ pub(super) fn write(
         }
         Ok(report.finish()?)
     };
-    write_to(file, |out| match json {
+    let bytes = write_to(file, |out| match json {
         Some(json) => write_to(Some(json), |json| in_document(out, json)),
         None => in_document(out, &mut io::sink()),
-    })
+    })?;
+    Ok(Written { bytes, same_range })
+}
+
+/// Writes the Parquet files of a whole report next to its document.
+pub(super) fn write_tables(
+    client: &Client,
+    document: &Path,
+    written: &Written,
+) -> anyhow::Result<Vec<PathBuf>> {
+    tables::write(client, document, &written.same_range)
 }
 
 /// The workers that were asked for. The run of an imported profile selects its worker too, unlike its range.

@@ -129,6 +129,9 @@ fn check_files(out: &Path) {
     let listed = report["columns"]["columns"]["id"].as_array().unwrap().len();
     assert_eq!(listed, tasks.len(), "the report has the tasks of the ledger");
     assert!(read("report.html").contains("id=\"answer-columns\""));
+    for name in ["tasks", "functions", "resources", "transfers", "timeline"] {
+        assert!(out.join(format!("report.{name}.parquet")).is_file(), "no rows of {name}");
+    }
     let svg = read("profile.svg");
     assert!(svg.contains("</svg>") && svg.contains("tokenize") && svg.contains("matrixmultiply"));
 }

@@ -235,6 +235,12 @@ pub(crate) fn get(url: &str, path: &str) -> (u16, String) {
     (response.status().as_u16(), body)
 }
 
+/// `GET path`: the body, which may be binary.
+pub(crate) fn get_bytes(url: &str, path: &str) -> Vec<u8> {
+    let mut response = ureq::get(format!("{url}{path}")).call().unwrap();
+    response.body_mut().read_to_vec().unwrap()
+}
+
 /// A `test-worker` in one of its modes.
 pub(crate) struct Worker {
     pub(crate) process: Running,

@@ -22,6 +22,7 @@ mod login;
 mod order;
 mod quotas;
 mod report;
+mod report_golden;
 mod report_guard;
 mod restart;
 mod scrape;

@@ -45,8 +45,9 @@ pub(super) fn write(out: &Path, client: &Client, started: SystemTime) -> anyhow:
     let ledger = client.get("tasks", &whole().with("limit", LEDGER_ROWS_MAX))?;
     written.push(file(out, "ledger.json", &ledger.body)?);
     let names = ["report.html", "report.json"].map(|name| out.join(name));
-    report::write_whole(client, whole(), [&names[0], &names[1]])?;
-    written.extend(names.map(|name| name.display().to_string()));
+    let report = report::write_whole(client, whole(), [&names[0], &names[1]])?;
+    let tables = report::write_tables(client, &names[0], &report)?;
+    written.extend(names.iter().chain(&tables).map(|name| name.display().to_string()));
 
     let profile = client.get("profile", &busy().with("format", "json"))?;
     let sampling = Sampling::from_headers(&profile);
