@@ -4,12 +4,13 @@
 //! Limits that both ends of the wire share (sizes of names and messages, depth, nodes of one agent)
 //! are in [`profiler_core::limits`].
 
+mod filters;
 mod pushed;
 mod symbols;
 
 use std::time::Duration;
 
-pub use self::{pushed::*, symbols::*};
+pub use self::{filters::*, pushed::*, symbols::*};
 
 /// The limits of a collector that can be configured. The defaults are the constants of this module.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -365,12 +366,6 @@ pub const THREAD_DUMP_THREADS_MAX: usize = 200_000;
 
 /// Largest body of a request, in bytes.
 pub const BODY_BYTES_MAX: usize = 4_096;
-
-/// Most values of one repeated parameter.
-pub const FILTER_VALUES_MAX: usize = 100;
-
-/// Most patterns of a parameter of a profile's view. A pattern is matched with every name.
-pub(crate) const VIEW_PATTERNS_MAX: usize = 8;
 
 /// Rows of tasks in an answer without a `limit` parameter.
 pub const TASK_ROWS_DEFAULT: usize = 10_000;

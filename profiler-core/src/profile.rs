@@ -32,6 +32,8 @@ pub enum ThreadKind {
 pub struct Filter {
     /// Task names; empty keeps all, including threads outside any task.
     pub tasks: Vec<String>,
+    /// Whether threads outside any task are kept although tasks are named.
+    pub outside_tasks: bool,
     /// Worker ids; empty keeps all.
     pub workers: Vec<String>,
     /// States of threads.
@@ -56,11 +58,12 @@ impl Filter {
             ThreadKind::Agent => of_agent,
             ThreadKind::All => true,
         };
-        let named = || {
-            frame.kind == FrameKind::Task
-                && self.tasks.iter().any(|kept| kept == frame.function.as_ref())
+        let is_kept = || match frame.kind {
+            FrameKind::Task => self.tasks.iter().any(|kept| kept == frame.function.as_ref()),
+            FrameKind::NoTask => self.outside_tasks,
+            _ => false,
         };
-        thread && (self.tasks.is_empty() || named())
+        thread && (self.tasks.is_empty() || is_kept())
     }
 }
 

@@ -36,6 +36,11 @@ pyroscope = { version = "=2.1.5", features = ["backend-pprof-rs"] }
 const OTLP_CLIENT: [&str; 2] = ["opentelemetry-proto==1.45.2", "grpcio==1.85.1"];
 const OTLP_PROGRAM: &str = include_str!("clients/otlp.py");
 
+/// The client of Grafana's data source, for Node.js.
+const GRAFANA_CLIENT: [&str; 3] =
+    ["@bufbuild/protobuf@2.17.0", "@connectrpc/connect@2.2.0", "@connectrpc/connect-node@2.2.0"];
+const GRAFANA_PROGRAM: &str = include_str!("clients/grafana.mjs");
+
 /// Starts the collector and the clients, and compares.
 const DRIVER: &str = include_str!("clients/driver.py");
 
@@ -57,7 +62,7 @@ pub(crate) fn run(emberline: &Path) -> Result<Option<String>> {
         clients.push(("python", version, python));
     }
     clients.push(("rust", RUST_CLIENT, rust(&folder)?));
-    match node(&folder)? {
+    match node(&folder.join("node"), "program.cjs", NODE_PROGRAM, &[NODE_CLIENT])? {
         Some(program) => clients.push(("node", NODE_CLIENT, program)),
         None => missing.push("no npm: apt-get install npm"),
     }
@@ -84,6 +89,7 @@ pub(crate) fn run(emberline: &Path) -> Result<Option<String>> {
         );
     }
     send_otlp(emberline, &folder)?;
+    ask_as_grafana(emberline, &folder)?;
     Ok((!missing.is_empty()).then(|| missing.join("; ")))
 }
 
@@ -96,6 +102,21 @@ fn send_otlp(emberline: &Path, folder: &Path) -> Result<()> {
     let status = client.args(["-c", OTLP_PROGRAM, &collector.url]).status();
     if !status.context("starting python")?.success() {
         bail!("the collector answers other profiles than were sent; the difference is above");
+    }
+    Ok(())
+}
+
+/// Asks a collector of its own what Grafana's data source asks. Without npm it does nothing.
+fn ask_as_grafana(emberline: &Path, folder: &Path) -> Result<()> {
+    let folder = folder.join("grafana");
+    let Some(program) = node(&folder, "grafana.mjs", GRAFANA_PROGRAM, &GRAFANA_CLIENT)? else {
+        return Ok(());
+    };
+    announce("asking as Grafana's Pyroscope data source");
+    let collector = Collector::start(emberline, &["serve", "--listen", "127.0.0.1:0"])?;
+    let status = Command::new("node").arg(program).arg(&collector.url).status();
+    if !status.context("starting node")?.success() {
+        bail!("the collector answers Grafana otherwise than its own page; the difference is above");
     }
     Ok(())
 }
@@ -132,21 +153,21 @@ fn rust(folder: &Path) -> Result<PathBuf> {
     Ok(folder.join("target/debug/pyroscope-client"))
 }
 
-/// The program of a folder with the client; `None` without npm.
-fn node(folder: &Path) -> Result<Option<PathBuf>> {
+/// The program of a folder with the packages it needs; `None` without npm.
+fn node(folder: &Path, name: &str, text: &str, packages: &[&str]) -> Result<Option<PathBuf>> {
     if Command::new("npm").arg("--version").output().is_err() {
         return Ok(None);
     }
-    let folder = folder.join("node");
-    fs::create_dir_all(&folder).context("creating the folder of the client")?;
-    let program = folder.join("program.cjs");
-    fs::write(&program, NODE_PROGRAM).context("writing the profiled program")?;
+    fs::create_dir_all(folder).context("creating the folder of the client")?;
+    let program = folder.join(name);
+    fs::write(&program, text).context("writing the program")?;
     let complete = folder.join("complete");
-    if !fs::read_to_string(&complete).is_ok_and(|known| known == NODE_CLIENT) {
+    let wanted = packages.join(" ");
+    if !fs::read_to_string(&complete).is_ok_and(|known| known == wanted) {
         let mut install = Command::new("npm");
         install.args(["install", "--no-audit", "--no-fund", "--silent", "--prefix"]);
-        step(install.arg(&folder).arg(NODE_CLIENT), "npm needs access to its registry")?;
-        fs::write(&complete, NODE_CLIENT).context("noting that the folder is complete")?;
+        step(install.arg(folder).args(packages), "npm needs access to its registry")?;
+        fs::write(&complete, wanted).context("noting that the folder is complete")?;
     }
     Ok(Some(program))
 }

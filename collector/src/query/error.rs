@@ -4,6 +4,7 @@ use flamegraph::SelectorError;
 use profiler_core::Timestamp;
 use profiler_core::limits::{INTERVAL_MAX, INTERVAL_MIN, bounded};
 
+use super::label_matchers::MatcherError;
 use super::time::format_time;
 
 /// Longest echo of an input, in bytes.
@@ -117,6 +118,23 @@ pub(crate) enum QueryError {
     NoStates { allowed: Vec<&'static str> },
     #[error("no worker has a label {key:?}{}", suggestion(nearest))]
     UnknownLabel { key: String, nearest: Vec<String> },
+    #[error(
+        "invalid matchers {text:?}: {error}; allowed: {{label=\"value\"}} with =, !=, =~ or !~, \
+         separated by commas"
+    )]
+    Matchers { text: String, error: MatcherError },
+    #[error(
+        "the matchers select {count} of the task names; at most {limit} are allowed, or all: match fewer"
+    )]
+    MatchedTasks { count: usize, limit: usize },
+    #[error(
+        "grouping by {} would make {count} groups; at most {limit} are allowed: match fewer workers, or \
+         group by fewer labels",
+        labels.join(", ")
+    )]
+    LabelGroups { labels: Vec<String>, count: usize, limit: usize },
+    #[error("the step is {seconds} s; it must be at least 1 s")]
+    StepSeconds { seconds: f64 },
     #[error("no {kind} is called {name:?}{}", suggestion(nearest))]
     UnknownName { kind: &'static str, name: String, nearest: Vec<String> },
 }

@@ -8,6 +8,7 @@ use profiler_core::{NodeId, Profile, State, Weight, WorkerId};
 
 use super::QueryError;
 use super::error::echo;
+use super::label_scope::NO_TASK;
 use super::labels::{WorkerAttributes, known_key};
 use super::params::Params;
 use super::profile::{ProfileQuery, sample_columns};
@@ -26,9 +27,6 @@ const NO_VALUE: &str = "[none]";
 
 /// The group of values past the limit.
 const OTHERS: &str = "[other]";
-
-/// The group of time outside of tasks.
-const NO_TASK: &str = "[no task]";
 
 /// The level above the tasks.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -136,6 +136,7 @@ impl Filters {
         Ok(Filter {
             threads: params.choice("threads", &Filters::THREADS)?,
             tasks: known_tasks(params, state)?,
+            outside_tasks: false,
             workers: known_workers(params, state)?,
             states: states.unwrap_or(Ok(StateSet::ALL))?,
         })

@@ -161,6 +161,21 @@ impl ProfileQuery {
         Ok(query)
     }
 
+    /// A question for the whole profile by function.
+    pub(crate) fn of(range: TimeRange, filter: Filter) -> ProfileQuery {
+        ProfileQuery {
+            range,
+            filter,
+            phases: PhaseFilter::All,
+            phases_shown: false,
+            group: None,
+            by: By::Function,
+            format: Format::Json,
+            view: View::default(),
+            threads: ThreadFilter::default(),
+        }
+    }
+
     /// The samples to keep.
     pub(super) fn scope(&self) -> SampleScope<'_> {
         SampleScope { filter: &self.filter, phases: &self.phases }

@@ -55,6 +55,20 @@ impl TimelineQuery {
         let filter = Filters::parse(&params, state)?;
         Ok(TimelineQuery { range, step_ns, filter, phases, format })
     }
+
+    /// A question for all phases.
+    pub(super) fn of(
+        range: TimeRange,
+        filter: Filter,
+        step_ns: u64,
+    ) -> Result<TimelineQuery, QueryError> {
+        let steps = Steps::new(range, step_ns).count;
+        if steps > TIMELINE_STEPS_MAX {
+            let step = format!("{} s", step_ns as f64 / 1e9);
+            return Err(QueryError::Steps { step, steps, limit: TIMELINE_STEPS_MAX });
+        }
+        Ok(TimelineQuery { range, filter, phases: PhaseFilter::All, step_ns, format: None })
+    }
 }
 
 /// The smallest default step of which at most `steps_max` cover the range.

@@ -16,7 +16,7 @@ use super::error::ErrorAnswer;
 use super::gate::{Caller, Credential, Gate, Schemes};
 use super::identity::Identity;
 use super::push::{self, Failure, Kind};
-use super::{return_path, revocable};
+use super::{grafana, return_path, revocable};
 use crate::auth::{Access, Denied, Role};
 
 /// A route and what it needs.
@@ -76,6 +76,10 @@ pub(super) const ROUTES: &[Route] = &[
     route(Method::GET, "/api/v1/transfers.csv", Access::Reader),
     route(Method::GET, "/api/v1/transfers.parquet", Access::Reader),
     route(Method::GET, "/debug/pprof/profile", Access::Reader),
+    route(Method::POST, grafana::SERVICE_ROUTE, Access::Reader),
+    route(Method::GET, grafana::RENDER_ROUTE, Access::Reader),
+    route(Method::GET, grafana::RENDER_DIFF_ROUTE, Access::Reader),
+    route(Method::GET, grafana::LABEL_VALUES_ROUTE, Access::Reader),
     route(Method::GET, "/api/v1/timeline", Access::Reader),
     route(Method::GET, "/api/v1/tasks", Access::Reader),
     route(Method::GET, "/api/v1/tasks/compare", Access::Reader),
@@ -127,7 +131,7 @@ pub(super) fn api_paths() -> Vec<&'static str> {
     paths
 }
 
-/// In which form a sender of data wants to be refused.
+/// In which form a sender of data, or a reader that is not Emberline's own, wants to be refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Form {
     Grpc,
@@ -140,6 +144,7 @@ impl Form {
         match path {
             push::INGEST_PATH | push::OTLP_HTTP_PATH => Form::Http,
             push::PUSH_PATH => Form::Connect,
+            path if path.starts_with(grafana::SERVICE_PREFIX) => Form::Connect,
             _ => Form::Grpc,
         }
     }

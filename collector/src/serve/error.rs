@@ -1,10 +1,10 @@
 //! Answers that are no success.
 
-use api::Failure;
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
+use super::push::Failure;
 use crate::limits::RETRY_AFTER;
 use crate::log_limit::{Admitted, LineLimit};
 use crate::query::QueryError;
@@ -17,12 +17,12 @@ static FAILED: LineLimit = LineLimit::new();
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct ErrorAnswer {
     status: StatusCode,
-    body: Failure,
+    body: api::Failure,
 }
 
 impl ErrorAnswer {
     pub(crate) fn new(status: StatusCode, error: String) -> ErrorAnswer {
-        ErrorAnswer { status, body: Failure { error, ..Failure::default() } }
+        ErrorAnswer { status, body: api::Failure { error, ..api::Failure::default() } }
     }
 
     pub(crate) fn with_allowed(mut self, allowed: &[&str]) -> ErrorAnswer {
@@ -47,6 +47,24 @@ impl ErrorAnswer {
     pub(crate) fn unread() -> ErrorAnswer {
         let error = "too many large answers are being read; try again later, or ask for less";
         ErrorAnswer::new(StatusCode::SERVICE_UNAVAILABLE, error.to_owned())
+    }
+
+    /// The body in the form of the Connect protocol.
+    pub(super) fn connect(&self) -> Vec<u8> {
+        let code = match self.status {
+            StatusCode::NOT_FOUND => "not_found",
+            StatusCode::UNAUTHORIZED => "unauthenticated",
+            StatusCode::FORBIDDEN => "permission_denied",
+            StatusCode::TOO_MANY_REQUESTS => "resource_exhausted",
+            StatusCode::UNSUPPORTED_MEDIA_TYPE
+            | StatusCode::METHOD_NOT_ALLOWED
+            | StatusCode::NOT_IMPLEMENTED => "unimplemented",
+            StatusCode::SERVICE_UNAVAILABLE => "unavailable",
+            status if status.is_server_error() => "internal",
+            _ => "invalid_argument",
+        };
+        let body = serde_json::json!({ "code": code, "message": self.body.error });
+        body.to_string().into_bytes()
     }
 
     /// A defect of the collector.
@@ -85,14 +103,22 @@ impl From<QueryError> for ErrorAnswer {
     }
 }
 
+impl From<Failure> for ErrorAnswer {
+    fn from(failure: Failure) -> Self {
+        ErrorAnswer::new(failure.kind.status(), failure.text)
+    }
+}
+
 impl IntoResponse for ErrorAnswer {
     fn into_response(self) -> Response {
-        let mut response = (self.status, Json(self.body)).into_response();
+        let mut response = (self.status, Json(&self.body)).into_response();
         let is_retried = [StatusCode::SERVICE_UNAVAILABLE, StatusCode::TOO_MANY_REQUESTS];
         if is_retried.contains(&self.status) {
             let delay = HeaderValue::from(RETRY_AFTER.as_secs());
             response.headers_mut().insert(header::RETRY_AFTER, delay);
         }
+        // For protocols that have their own form.
+        response.extensions_mut().insert(self);
         response
     }
 }

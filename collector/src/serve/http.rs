@@ -15,8 +15,8 @@ use super::metrics::AnswerTimes;
 use super::profile::answer_profile;
 use super::reader::{Asking, Pairs, Reader};
 use super::{
-    access, agents, answer, file_paths, histogram_log, live_profile, metrics, page, session, sse,
-    symbols, tables, telemetry,
+    access, agents, answer, file_paths, grafana, histogram_log, live_profile, metrics, page,
+    session, sse, symbols, tables, telemetry,
 };
 use crate::limits::{
     CONTROL_REQUESTS_MAX, EVENT_SUBSCRIBERS_MAX, LIVE_PROFILES_MAX, PAGES_MAX, QUERIES_MAX,
@@ -61,6 +61,7 @@ fn routes_of(reader: Reader, updates: Router<Reader>, live: Router<Reader>) -> R
         .route("/api/v1/workers", get(workers))
         .merge(telemetry::routes())
         .merge(symbols::routes())
+        .merge(grafana::routes())
         .layer(from_fn_with_state(queries, admit))
         .layer(from_fn_with_state(times, metrics::measure));
     answers

@@ -15,6 +15,7 @@ mod front;
 #[doc(hidden)]
 pub mod fuzzing;
 mod gate;
+mod grafana;
 mod gzip;
 mod health;
 mod histogram_log;
@@ -448,6 +449,7 @@ fn router(
     let routes = routes.merge(login::router(gate.clone()));
     let routes = routes.merge(push::routes(collector, task_label));
     let routes = routes.layer(from_fn_with_state(gate, access::check));
+    let routes = routes.layer(from_fn(grafana::connect_errors));
     let routes = routes.layer(from_fn(identity::identify));
     routes.layer(from_fn_with_state(names, origin::check))
 }

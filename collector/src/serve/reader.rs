@@ -43,9 +43,6 @@ impl FromRequestParts<Reader> for Pairs {
     }
 }
 
-/// Parses and answers a query.
-pub(super) type Answerer = fn(&Asking<'_>) -> Result<Response, ErrorAnswer>;
-
 /// A query as it came, and what it needs to be answered.
 pub(super) struct Asking<'a> {
     pub(super) collector: &'a Collector,
@@ -95,7 +92,7 @@ impl Reader {
     pub(super) async fn answer(
         &self,
         pairs: Pairs,
-        answer: Answerer,
+        answer: impl FnOnce(&Asking<'_>) -> Result<Response, ErrorAnswer> + Send + 'static,
     ) -> Result<Response, ErrorAnswer> {
         let account = pairs.account.clone();
         let pairs = pairs_of(pairs)?;

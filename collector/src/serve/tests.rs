@@ -7,6 +7,7 @@ mod bodies;
 mod client;
 mod connections;
 mod floods;
+mod grafana;
 mod health;
 mod metrics;
 mod origins;

@@ -147,6 +147,13 @@ fn filters_keep_tasks_states_and_threads() {
         [agent];tick cpu=16
     "#]],
     );
+    check_keep(
+        Filter { tasks: vec!["b".into()], outside_tasks: true, ..default.clone() },
+        expect![[r#"
+        b;main runnable=4
+        [no task];main cpu=8
+    "#]],
+    );
     check_keep(Filter { tasks: vec!["[no task]".into()], ..default }, expect![""]);
 }
 

@@ -18,8 +18,15 @@ fn filters() -> impl Strategy<Value = Filter> {
         prop::sample::select(vec![ThreadKind::Program, ThreadKind::Agent, ThreadKind::All]);
     let states = prop::sample::subsequence(&State::ALL[..], 1..=State::ALL.len())
         .prop_map(|states| states.into_iter().collect::<StateSet>());
-    (some(&["load", "store"]), some(&["w0", "w1"]), states, threads)
-        .prop_map(|(tasks, workers, states, threads)| Filter { tasks, workers, states, threads })
+    (some(&["load", "store"]), any::<bool>(), some(&["w0", "w1"]), states, threads).prop_map(
+        |(tasks, outside_tasks, workers, states, threads)| Filter {
+            tasks,
+            outside_tasks,
+            workers,
+            states,
+            threads,
+        },
+    )
 }
 
 /// Merges and drops files, as the store does; seconds are kept for so long.

@@ -75,7 +75,7 @@ async fn grow(held: &Reservation, bytes: usize) -> Result<(), Failure> {
 }
 
 /// The content of a body with the encoding that its headers say.
-pub(super) fn decoded(
+pub(in crate::serve) fn decoded(
     headers: &HeaderMap,
     bytes: Bytes,
     bytes_max: usize,

@@ -32,7 +32,7 @@ pub(in crate::serve) enum Kind {
 }
 
 impl Kind {
-    fn status(self) -> StatusCode {
+    pub(in crate::serve) fn status(self) -> StatusCode {
         match self {
             Kind::Invalid => StatusCode::BAD_REQUEST,
             Kind::Unsupported => StatusCode::UNSUPPORTED_MEDIA_TYPE,

@@ -21,7 +21,6 @@ use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 
 use self::body::HeldBody;
-use self::connect::Encoding;
 use self::ingest::Query;
 use self::otlp::{ExportProfilesServiceResponse, Transport};
 use self::profile::{Parsed, Parser, Profile};
@@ -34,6 +33,8 @@ use crate::log_limit::{Admitted, LineLimit};
 use crate::pushed::PushedSeries;
 use crate::shares::{Account, MemoryPool, Quota};
 
+pub(super) use self::body::decoded;
+pub(super) use self::connect::Encoding;
 pub(super) use self::failure::{Failure, Kind};
 pub(super) use self::otlp::{GRPC_PATH as OTLP_GRPC_PATH, HTTP_PATH as OTLP_HTTP_PATH};
 pub use self::scrape::ScrapeTarget;

@@ -18,7 +18,7 @@ use super::super::answer;
 use super::super::error::ErrorAnswer;
 use super::super::gate::Gate;
 use super::super::origin::PublicNames;
-use super::super::reader::{Answerer, Pairs, Reader};
+use super::super::reader::{Asking, Pairs, Reader};
 use super::super::router;
 use super::client::{Client, get};
 use super::{PATIENCE, attached, in_time, serve, serve_full, wait_until};
@@ -162,6 +162,8 @@ async fn few_of_a_hundred_queries_run_at_once() {
 
 /// Whether the honest reader below was answered.
 static HONEST_ANSWERED: AtomicBool = AtomicBool::new(false);
+
+type Answerer = fn(&Asking<'_>) -> Result<axum::response::Response, ErrorAnswer>;
 
 /// Finding F12: seventy readers of one identity took both turns and the queue behind them.
 #[tokio::test]

@@ -1,0 +1,34 @@
+//! Limits on filters: parameters of the HTTP API, and matchers of Pyroscope's API.
+
+/// Largest body of a request, in bytes.
+pub const GRAFANA_BODY_BYTES_MAX: usize = 64 << 10;
+
+/// Longest text of matchers, in bytes.
+pub const MATCHERS_BYTES_MAX: usize = 8 << 10;
+
+/// Most matchers of a question.
+pub const MATCHERS_MAX: usize = 32;
+
+/// Most bytes of a compiled pattern.
+pub const MATCHER_PATTERN_BYTES_MAX: usize = 1 << 20;
+
+/// Most lists of matchers in a request for labels.
+pub const MATCHER_LISTS_MAX: usize = 16;
+
+/// Most task names that matchers may select, unless they select all.
+pub const MATCHED_TASKS_MAX: usize = 1_000;
+
+/// Most labels to group series by.
+pub const GROUP_LABELS_MAX: usize = 16;
+
+/// Nodes of a flame graph without a limit in the question.
+pub const FLAMEBEARER_NODES_DEFAULT: usize = 16_384;
+
+/// Most nodes of a flame graph as levels of bars, whatever the question says.
+pub const FLAMEBEARER_NODES_MAX: usize = 100_000;
+
+/// Most values of one repeated parameter.
+pub const FILTER_VALUES_MAX: usize = 100;
+
+/// Most patterns of a parameter of a profile's view. A pattern is matched with every name.
+pub(crate) const VIEW_PATTERNS_MAX: usize = 8;
