@@ -108,8 +108,8 @@ fn a_program_that_exits_within_the_guard_leaves_its_report() {
     assert_eq!(worker.process.wait().code(), Some(3));
     // It is written by a process that no longer has a parent.
     wait_for("the report", || file.exists().then_some(()));
-    assert_eq!(ended(&json_of(&file)), [("inside".to_owned(), TASKS)]);
     wait_for("the end of the collector", || entries(sockets.path()).is_empty().then_some(()));
+    assert_eq!(ended(&json_of(&file)), [("inside".to_owned(), TASKS)]);
 }
 
 #[test]
