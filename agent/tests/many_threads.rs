@@ -70,8 +70,8 @@ impl Crowd {
 }
 
 /// Sums the life times of all threads of this process, as the kernel counts threads: a thread cannot
-/// tell when it starts and ends itself. Who starts many threads counts in between, so that the sum is
-/// right even if the counter rarely gets a processor.
+/// tell when it starts and ends itself. A crowd that starts or ends counts in between, so that the sum
+/// is right even if the counter rarely gets a processor.
 struct Census {
     sum: Arc<Mutex<LifeSum>>,
     stop: Arc<AtomicBool>,
