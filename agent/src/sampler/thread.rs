@@ -58,7 +58,7 @@ pub(super) struct Thread {
     pub(super) files: ThreadFiles,
     /// Whether it shares its processor, so that it must be asked each time it loses it.
     pub(super) contended: bool,
-    /// How often it has got a processor.
+    /// Number of times the kernel has scheduled it.
     pub(super) turns: u64,
     /// Unattributed time off the processor when its run delay was last read.
     pub(super) known_off_cpu_ns: u64,
@@ -181,7 +181,7 @@ impl Thread {
         self.time = TimeAccount::new(started_ns);
     }
 
-    /// The moment at which it ended, if it told that.
+    /// The moment at which it ended, if it recorded one.
     pub(super) fn end(&self) -> Option<Moment> {
         match &self.early {
             Some(early) => early.account.ended(),
