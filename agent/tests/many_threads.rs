@@ -161,17 +161,22 @@ fn nanoseconds(duration: Duration) -> u64 {
 struct BusyThreads {
     go: Arc<AtomicBool>,
     stop: Arc<AtomicBool>,
-    threads: Vec<(Arc<AtomicU64>, JoinHandle<Truth>)>,
+    threads: Vec<BusyThread>,
+}
+
+struct BusyThread {
+    cpu_ns: Arc<AtomicU64>,
+    thread: JoinHandle<Truth>,
 }
 
 impl BusyThreads {
     /// Starts threads that wait. `blocks_signals`: until they compute, they block all signals, as the C
     /// library does while a thread starts.
-    fn start(count: usize, blocks_signals: bool) -> BusyThreads {
+    fn start(count: usize, blocks_signals: bool, census: &Census) -> BusyThreads {
         let go = Arc::new(AtomicBool::new(false));
         let stop = Arc::new(AtomicBool::new(false));
         let (ready, is_ready) = mpsc::channel();
-        let start = |number| {
+        let start = |number: usize| {
             let go = go.clone();
             let stop = stop.clone();
             let ready = ready.clone();
@@ -195,7 +200,9 @@ impl BusyThreads {
                 drop(guard);
                 Truth { task: name, cpu }
             };
-            (cpu_ns, thread::Builder::new().stack_size(STACK_BYTES).spawn(body).unwrap())
+            let thread = thread::Builder::new().stack_size(STACK_BYTES).spawn(body).unwrap();
+            census.count_each(number);
+            BusyThread { cpu_ns, thread }
         };
         let threads = (0..count).map(start).collect();
         (0..count).for_each(|_| is_ready.recv().unwrap());
@@ -203,12 +210,12 @@ impl BusyThreads {
     }
 
     /// Lets them compute until each has used `cpu_min`.
-    fn run(self, cpu_min: Duration) -> Vec<Truth> {
+    fn run(self, cpu_min: Duration, census: &Census) -> Vec<Truth> {
         self.go.store(true, Ordering::Relaxed);
-        self.threads.iter().for_each(|(_, thread)| thread.thread().unpark());
+        self.threads.iter().for_each(|busy| busy.thread.thread().unpark());
         let begin = Instant::now();
         let have_run = || {
-            let mut cpu = self.threads.iter().map(|(cpu_ns, _)| cpu_ns.load(Ordering::Relaxed));
+            let mut cpu = self.threads.iter().map(|busy| busy.cpu_ns.load(Ordering::Relaxed));
             cpu.all(|cpu_ns| cpu_ns >= nanoseconds(cpu_min))
         };
         thread::sleep(LENGTH);
@@ -217,7 +224,12 @@ impl BusyThreads {
             thread::sleep(Duration::from_millis(20));
         }
         self.stop.store(true, Ordering::Relaxed);
-        self.threads.into_iter().map(|(_, thread)| thread.join().unwrap()).collect()
+        let join = |(number, busy): (usize, BusyThread)| {
+            let truth = busy.thread.join().unwrap();
+            census.count_each(number);
+            truth
+        };
+        self.threads.into_iter().enumerate().map(join).collect()
     }
 }
 
@@ -296,13 +308,13 @@ fn check_busy_among_idle(program: Program, cpu_min: Duration) -> Measured {
     if program.in_debt {
         wait_until("an agent in debt", || agent.overhead().ticks_throttled > 0);
     }
-    let busy = BusyThreads::start(program.busy, program.blocks_signals);
+    let busy = BusyThreads::start(program.busy, program.blocks_signals, &census);
     let after = Crowd::start(program.idle_after, &census);
     if program.blocks_signals {
         let seen = ticks() + 20;
         wait_until("visits of the new threads", || ticks() > seen);
     }
-    let truths = busy.run(cpu_min);
+    let truths = busy.run(cpu_min, &census);
     after.end(&census);
     before.end(&census);
     let expected = census.end();

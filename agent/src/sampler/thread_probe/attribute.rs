@@ -191,6 +191,7 @@ impl ThreadProbe {
     fn attribute_off_cpu(&mut self, thread: &mut Thread, where_last_seen: bool) {
         let attribution = match thread.last.filter(|_| where_last_seen) {
             Some(last) => last.attribution,
+            None if thread.early.is_some() => return,
             None => {
                 let reason = self.no_stack_reason(thread, self.mode.samples_blocked());
                 self.without_stack(thread, reason)

@@ -14,6 +14,9 @@ use crate::sampler::early::{EarlyThread, Remainders, Share, divided};
 
 /// A thread measures itself for this long after its first task.
 const YOUNG_NS: u64 = 500_000_000;
+/// A thread that may have waited for longer between its start and its first turn is asked when it
+/// started.
+const START_WAIT_MIN_NS: u64 = 20_000_000;
 /// Most threads in a tick that are no longer young from then on; others wait for the next tick.
 const SETTLED_PER_TICK_MAX: usize = 256;
 /// Attempts to close an account that the thread is changing, which takes some nanoseconds.
@@ -87,11 +90,21 @@ impl ThreadProbe {
         }
         if thread.is_new && thread.time.cpu_ns() == 0 {
             // A thread runs from its start to its first task, and the kernel does not tell its start
-            // exactly.
+            // exactly. On a busy machine it waits for its processor first.
             let ran_ns = began.cpu_ns.min(began.ns - self.young.counts_from_ns);
-            thread.time.restart(Moment { ns: began.ns - ran_ns, cpu_ns: 0 });
+            let ran_from_ns = began.ns - ran_ns;
+            let listed_ns = thread.time.accounted_to_ns();
+            let may_have_waited = ran_from_ns.saturating_sub(listed_ns) > START_WAIT_MIN_NS;
+            let stat = if may_have_waited { ThreadStat::read(thread.id) } else { None };
+            let started_ns = stat.map_or(ran_from_ns, |stat| {
+                (stat.started_ns + START_ROUNDED_NS / 2).max(listed_ns).min(ran_from_ns)
+            });
+            thread.time.restart(Moment { ns: started_ns, cpu_ns: 0 });
         }
         thread.time.advance(began.ns, began.cpu_ns);
+        if thread.time.unattributed_off_cpu_ns() > START_WAIT_MIN_NS {
+            self.update_run_delay(thread);
+        }
         self.attribute_all(thread);
         thread.time.restart(began);
         // What was seen of it was outside of its tasks.
