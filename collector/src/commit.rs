@@ -283,7 +283,7 @@ fn write_groups(queue: &Queue, log: &Weak<Log>) {
 
 impl Log {
     /// Writes, syncs and applies a group.
-    fn commit_group(&self, group: Vec<Entry>) {
+    fn commit_group(&self, mut group: Vec<Entry>) {
         let mut writer = lock(&self.writer);
         writer.check_disk(self);
         if group.is_empty() {
@@ -300,6 +300,9 @@ impl Log {
             lock(&self.health).failed = None;
         }
         let result = || failure.clone().map_or(Ok(()), Err);
+        // A session has one entry at most, so their order does not matter here: a small flush need not wait
+        // until a large one is applied.
+        group.sort_by_key(Entry::bytes);
         // Applied before the log is unlocked, so that a cut finds in memory exactly what is in the files
         // before it.
         for entry in group {

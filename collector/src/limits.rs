@@ -67,8 +67,9 @@ pub const SYMBOL_BYTES_MAX: usize = 1 << 30;
 /// a millisecond. A dictionary of more entries is applied on a thread of its own.
 pub const DICTIONARY_SLICE_ENTRIES: usize = 4_096;
 
-/// Most such dictionaries that are applied at once; further streams wait.
-pub const DICTIONARIES_MAX: usize = 2;
+/// Most large messages, such dictionaries among them, that are decoded, checked or applied at once;
+/// further streams wait. One more if it is of an identity that has none.
+pub const LARGE_MESSAGES_AT_ONCE: usize = 2;
 
 /// Most running tasks. Past it, a start is counted but not kept; the end has the whole record.
 pub const LEDGER_ROWS_MAX: usize = 1_000_000;
@@ -99,6 +100,10 @@ pub const PHASES_MAX: usize = 100_000;
 /// none is gone, the new agent is refused.
 pub const SESSIONS_MAX: usize = 10_000;
 
+/// Most sessions that made room and are remembered, at about a kilobyte each, so that no flush of an agent
+/// that returns counts twice.
+pub const EVICTED_SESSIONS_MAX: usize = SESSIONS_MAX;
+
 /// Most bytes of the labels of all sessions. Past it, the labels of an agent are replaced by the
 /// label `[overflow]`, whose value is their number.
 pub const LABEL_BYTES_MAX: usize = 64 << 20;
@@ -126,10 +131,15 @@ pub const BEGUN_WINDOW: Duration = Duration::from_secs(10);
 pub const BEGUN_BYTES_MIN: usize = 64 << 10;
 
 /// How often a message that found no room looks again.
-pub const BEGUN_RETRY_EVERY: Duration = Duration::from_millis(100);
+pub const ROOM_RETRY_EVERY: Duration = Duration::from_millis(100);
 
-/// Most bytes of answers that are not read yet. Past it, those that nobody reads give way.
-pub const ANSWER_BYTES_MAX: usize = 256 << 20;
+/// Most messages of one identity that wait for room, while no others do; further ones are refused. Each
+/// keeps up to [`RECEIVE_WINDOW_BYTES`] in the buffers of its connection.
+pub const WAITING_FOR_ROOM_MAX: usize = 256;
+
+/// Most bytes of answers that are not read yet. Past it, those that nobody reads give way. A larger answer
+/// needs all of it.
+pub const ANSWER_BYTES_MAX: usize = 128 << 20;
 
 /// Bytes of an answer that are handed to its connection at once. Smaller answers are not counted.
 pub const ANSWER_PIECE_BYTES: usize = 64 << 10;
@@ -276,7 +286,7 @@ pub const FLUSH_BYTES_PER_BATCH_MAX: usize = 256 << 10;
 /// How often grace periods are checked.
 pub const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
-/// Most questions computed at once. Each may hold a copy of the unsealed windows' weights.
+/// Most questions computed at once, and one more if it is of an identity that has none. Each may hold a copy of the unsealed windows' weights.
 pub const QUERIES_MAX: usize = 2;
 
 /// Most open pages that receive updates; further pages poll instead.
@@ -430,7 +440,7 @@ pub const PING_EVERY: Duration = Duration::from_secs(20);
 pub const STREAMS_MAX: u32 = 64;
 
 /// Most bytes that a peer may send ahead on one stream, and on all streams of a connection together.
-pub const RECEIVE_WINDOW_BYTES: u32 = 1 << 20;
+pub const RECEIVE_WINDOW_BYTES: u32 = 256 << 10;
 
 /// Most bytes of one response that wait for the peer in the protocol's own buffers.
 pub const SEND_BUFFER_BYTES: usize = 64 << 10;

@@ -22,7 +22,7 @@ use crate::events::EventKind;
 use crate::ingest_status::{IngestBlocked, IngestStatus, StatusChange};
 use crate::late_hours::{Hours, LateHours, late_hours};
 use crate::limits::{
-    BEHIND_MAX, DICTIONARIES_MAX, LATE_HOURS_MAX, SEALING_WAIT_MAX, TRANSLATION_KEPT,
+    BEHIND_MAX, LARGE_MESSAGES_AT_ONCE, LATE_HOURS_MAX, SEALING_WAIT_MAX, TRANSLATION_KEPT,
     UNSEALED_BYTES_FULL, UNSEALED_BYTES_FULL_FOR_OTHERS, UNSEALED_BYTES_SLOW, nanoseconds,
 };
 use crate::log_limit::{Admitted, LineLimit};
@@ -59,8 +59,8 @@ pub(crate) struct Ingest {
     pub(crate) sealed: Notify,
     /// Notified when an agent reports the settings that it applied.
     settings_changed: watch::Sender<()>,
-    /// Large dictionaries that may be applied at once.
-    pub(crate) dictionary_turns: Arc<Turns>,
+    /// Large messages that may be decoded, checked or applied at once.
+    pub(crate) large_turns: Arc<Turns>,
     pub(crate) unsealed_shares: UnsealedShares,
     grace_ns: i64,
     /// How old an imported profile may be.
@@ -201,7 +201,7 @@ impl Ingest {
             status: Mutex::default(),
             sealed: Notify::new(),
             settings_changed: watch::Sender::new(()),
-            dictionary_turns: Turns::new(DICTIONARIES_MAX),
+            large_turns: Turns::new(LARGE_MESSAGES_AT_ONCE),
             unsealed_shares: UnsealedShares::default(),
             grace_ns: nanoseconds(grace),
             imports_behind_max: retention.rollups,
@@ -267,6 +267,8 @@ impl Ingest {
                 let disconnect = Disconnect { at, reason: DisconnectReason::Rejected };
                 self.state.end_life(&evicted, &mut session, disconnect);
             }
+            drop(session);
+            lock(&self.state.registry).remember(evicted);
         }
         Ok(cell)
     }
@@ -379,7 +381,10 @@ impl Ingest {
         waiting: &mut VecDeque<ReceivedFlush>,
     ) -> Result<Vec<Kind>, StreamError> {
         let commit_lock = attachment.cell.commit_lock.clone().lock_owned().await;
-        let (mut flushes, mut records) = match self.check(attachment, waiting.make_contiguous())? {
+        let waiting_bytes = decoded_bytes(waiting.iter());
+        let check = || self.check(attachment, waiting.make_contiguous());
+        let verdict = self.large_turns.run(&attachment.account, waiting_bytes, check).await;
+        let (mut flushes, mut records) = match verdict? {
             Verdict::Answer(kind) => {
                 waiting.pop_front();
                 return Ok(vec![kind]);
@@ -403,8 +408,7 @@ impl Ingest {
         if !lock(&self.late).admit(&hours) {
             return Err(NotLogged::Late.into());
         }
-        let charges = waiting.iter().take(count).filter_map(|received| received.charge.as_ref());
-        let bytes = charges.map(Charge::bytes).sum();
+        let bytes = decoded_bytes(waiting.iter().take(count));
         self.unsealed_shares.note(&attachment.account, bytes);
         let cell = attachment.cell.clone();
         let accepted = AcceptedFlushes { cell, flushes, commit_lock };
@@ -577,6 +581,11 @@ impl Ingest {
             sent_at_ns: self.state.clock.now().unix_ns(),
         }
     }
+}
+
+/// The memory of decoded flushes.
+fn decoded_bytes<'a>(flushes: impl Iterator<Item = &'a ReceivedFlush>) -> usize {
+    flushes.filter_map(|received| received.charge.as_ref()).map(Charge::bytes).sum()
 }
 
 /// Refuses a message. The refusal carries the size of the dictionary that the collector holds.

@@ -165,7 +165,7 @@ impl Sender {
         let is_large = pushed.imported.trie.node_count() as usize > DICTIONARY_SLICE_ENTRIES;
         let mut turn = None;
         if is_large {
-            turn = Some(inlet.ingest.dictionary_turns.take(inlet.account).await);
+            turn = Some(inlet.ingest.large_turns.take(inlet.account).await);
         }
         let work = {
             let tables = self.tables.clone();

@@ -129,10 +129,14 @@ pub(super) async fn tasks(
             let columns = collector.state.task_columns(&query, cancel, now)?;
             return answer::json(&answer::TaskColumnsBody::new(&query, &columns));
         }
-        let tasks = answer::tasks(&query, collector.state.tasks(&query, cancel)?, now);
+        let tasks = collector.state.tasks(&query, cancel)?;
         match query.format {
-            TaskFormat::File(format) => Ok(tables::tasks(&tasks).response(format)),
-            TaskFormat::Json | TaskFormat::Columns => answer::json(&tasks),
+            TaskFormat::File(format) => {
+                Ok(tables::tasks(&answer::tasks(&query, tasks, now)).response(format))
+            }
+            TaskFormat::Json | TaskFormat::Columns => {
+                answer::json(&answer::TasksBody::new(&query, &tasks, now))
+            }
         }
     });
     answer.await

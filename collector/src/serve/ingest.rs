@@ -69,6 +69,7 @@ impl Ingest {
         let memory = MessageMemory {
             begun: MemoryPool::new(Quota::BegunBytes, BEGUN_BYTES_MAX),
             decoded: Arc::new(DecodeBudget::new()),
+            large_turns: collector.ingest.large_turns.clone(),
         };
         Ingest { collector, memory, stopping }
     }
@@ -319,7 +320,7 @@ impl Stream {
         let answer = if entries <= DICTIONARY_SLICE_ENTRIES {
             collector.ingest.receive_dictionary(attachment, &dictionary, received_at)
         } else {
-            let turn = self.collector.ingest.dictionary_turns.take(&self.account).await;
+            let turn = self.collector.ingest.large_turns.take(&self.account).await;
             let attachment = attachment.clone();
             let apply = move || {
                 // Held until the work is done, even if the stream ends before.

@@ -16,13 +16,13 @@ use profiler_core::wire::v1::AgentMessage;
 use prost::Message as _;
 use prost::bytes::Buf as _;
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep, sleep_until, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_stream::StreamExt as _;
 use tonic::Status;
 
 use super::retry::{resource_exhausted, too_fast};
-use crate::limits::{BEGUN_BYTES_MIN, BEGUN_RETRY_EVERY, BEGUN_WINDOW};
-use crate::shares::{Account, Charge, DecodeBudget, Full, MemoryPool, Reservation};
+use crate::limits::{BEGUN_BYTES_MIN, BEGUN_WINDOW};
+use crate::shares::{Account, Charge, DecodeBudget, Full, MemoryPool, Reservation, Turns};
 
 /// Bytes before each message.
 const HEADER_BYTES: usize = 5;
@@ -44,6 +44,8 @@ pub(super) type NextMessage = Result<Option<Received>, Status>;
 pub(super) struct MessageMemory {
     pub(super) begun: Arc<MemoryPool>,
     pub(super) decoded: Arc<DecodeBudget>,
+    /// For messages that take long to decode.
+    pub(super) large_turns: Arc<Turns>,
 }
 
 /// Reads messages from the body of a request.
@@ -109,7 +111,8 @@ impl MessageStream {
         let bytes =
             measure(encoded).map_err(|error| Status::invalid_argument(error.to_string()))?;
         let charge = self.memory.decoded.charge(&self.account, bytes).await;
-        let message = AgentMessage::decode(encoded);
+        let decode = || AgentMessage::decode(encoded);
+        let message = self.memory.large_turns.run(&self.account, bytes, decode).await;
         let message = message.map_err(|error| Status::internal(error.to_string()))?;
         self.due = None;
         if self.begun.take().is_none() {
@@ -168,7 +171,7 @@ impl MessageStream {
             if count == 0 {
                 return Ok(());
             }
-            begun.grow(count).await?;
+            begun.held.grow(count, BEGUN_WINDOW).await.map_err(gave_way)?;
             begun.buffer.extend_from_slice(&self.chunk.split_to(count));
             begun.window_bytes += count;
         }
@@ -186,18 +189,6 @@ impl Begun {
             window_start: Instant::now(),
             window_bytes: 0,
         }
-    }
-
-    /// Awaits room for `count` more bytes.
-    async fn grow(&self, count: usize) -> Result<(), Status> {
-        let deadline = Instant::now() + BEGUN_WINDOW;
-        while let Err(full) = self.held.grow(count) {
-            if Instant::now() >= deadline {
-                return Err(gave_way(full));
-            }
-            sleep(BEGUN_RETRY_EVERY).await;
-        }
-        Ok(())
     }
 }
 

@@ -178,6 +178,12 @@ impl Session {
         self.slot = None;
     }
 
+    /// Drops what only describes its agent or saves it work: the agent sends it again.
+    fn forget_agent(&mut self) {
+        self.agent = AgentInfo::default();
+        self.translation = Translation::default();
+    }
+
     /// Ends its stream, if one is open.
     pub(crate) fn displace(&mut self) {
         // The stream may have ended meanwhile.

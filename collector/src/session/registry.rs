@@ -1,14 +1,14 @@
 //! All sessions, by worker and epoch.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
 
 use profiler_core::hash::KeyedMap;
 use profiler_core::{Epoch, Timestamp, WorkerId};
 
 use super::{Presence, Session, SessionCell};
-use crate::limits::SESSIONS_SHARE_DIVISOR;
-use crate::rows::{AgentInfo, Disconnect};
+use crate::limits::{EVICTED_SESSIONS_MAX, SESSIONS_SHARE_DIVISOR};
+use crate::rows::{AgentInfo, Disconnect, DisconnectReason};
 use crate::serve::Identity;
 use crate::shares::Account;
 use crate::sync::lock;
@@ -34,6 +34,10 @@ pub(crate) struct NoRoom {
 pub(crate) struct Registry {
     sessions: BTreeMap<(WorkerId, Epoch), Arc<SessionCell>>,
     sessions_max: usize,
+    /// Sessions that made room although their agents may return: they know which flushes are stored. A
+    /// flush whose acknowledgment was lost would otherwise count twice.
+    evicted: BTreeMap<(WorkerId, Epoch), Arc<SessionCell>>,
+    evicted_order: VecDeque<(WorkerId, Epoch)>,
     /// Of the labels of all sessions. Their other facts are limited by the number of sessions.
     label_bytes: usize,
     label_bytes_max: usize,
@@ -41,7 +45,14 @@ pub(crate) struct Registry {
 
 impl Registry {
     pub(crate) fn new(sessions_max: usize, label_bytes_max: usize) -> Registry {
-        Registry { sessions: BTreeMap::new(), sessions_max, label_bytes: 0, label_bytes_max }
+        Registry {
+            sessions: BTreeMap::new(),
+            sessions_max,
+            evicted: BTreeMap::new(),
+            evicted_order: VecDeque::new(),
+            label_bytes: 0,
+            label_bytes_max,
+        }
     }
 
     /// Sets an agent's description in one of the sessions. Drops its labels if those of all
@@ -86,6 +97,28 @@ impl Registry {
         Ok(OpenSession { cell: self.insert(key), evicted })
     }
 
+    /// Keeps what an evicted session, which has ended, knows of its agent's flushes. One that is open again
+    /// has it itself.
+    pub(crate) fn remember(&mut self, cell: Arc<SessionCell>) {
+        let key = (cell.worker.clone(), cell.epoch);
+        let mut session = lock(&cell.state);
+        let disconnect = session.presence.disconnect();
+        let may_return =
+            disconnect.is_none_or(|disconnect| disconnect.reason != DisconnectReason::Clean);
+        if !may_return || self.sessions.contains_key(&key) {
+            return;
+        }
+        session.forget_agent();
+        drop(session);
+        self.evicted.insert(key.clone(), cell);
+        self.evicted_order.push_back(key);
+        if self.evicted_order.len() > EVICTED_SESSIONS_MAX
+            && let Some(oldest) = self.evicted_order.pop_front()
+        {
+            self.evicted.remove(&oldest);
+        }
+    }
+
     /// Like [`Registry::open`], for a session restored from disk. Never fails: if there is no room,
     /// it evicts the least recently seen session and returns it.
     pub(crate) fn restore_session(
@@ -108,12 +141,14 @@ impl Registry {
     }
 
     fn insert(&mut self, key: (WorkerId, Epoch)) -> Arc<SessionCell> {
-        let (worker, epoch) = key.clone();
-        let session = Arc::new(SessionCell {
-            worker,
-            epoch,
-            state: Mutex::default(),
-            commit_lock: Arc::default(),
+        let session = self.evicted.remove(&key).unwrap_or_else(|| {
+            let (worker, epoch) = key.clone();
+            Arc::new(SessionCell {
+                worker,
+                epoch,
+                state: Mutex::default(),
+                commit_lock: Arc::default(),
+            })
         });
         self.sessions.insert(key, session.clone());
         session
@@ -189,7 +224,9 @@ mod tests {
         session.adopt(account, Some(slot)).unwrap();
         session.last_seen = Timestamp::from_unix_ns(registry.sessions.len() as i64);
         drop(session);
-        Some(opened.evicted.iter().map(|cell| cell.worker.to_string()).collect())
+        let names = opened.evicted.iter().map(|cell| cell.worker.to_string()).collect();
+        opened.evicted.into_iter().for_each(|cell| registry.remember(cell));
+        Some(names)
     }
 
     #[test]
@@ -208,6 +245,38 @@ mod tests {
         assert_eq!(open(&mut registry, 200, &fleet), None, "it has its share");
         assert_eq!(open(&mut registry, 300, &third), Some(vec!["w-008".to_owned()]));
         assert_eq!(open(&mut registry, 400, &greedy), None);
+    }
+
+    #[test]
+    fn a_displaced_agent_finds_what_was_stored_unless_it_had_said_goodbye() {
+        let mut registry = Registry::new(2, 0);
+        let [first, second] = [1, 2].map(Account::of_test);
+        let stored = |registry: &Registry, worker: &str| {
+            let cell = registry.get(&WorkerId(worker.into()), Epoch(1)).unwrap();
+            let mut session = lock(&cell.state);
+            std::mem::replace(&mut session.acked_seq, 7)
+        };
+        for worker in 0..2 {
+            open(&mut registry, worker, &first).unwrap();
+            assert_eq!(stored(&registry, &format!("w-00{worker}")), 0);
+        }
+        let clean = Disconnect { at: Timestamp::from_unix_ns(1), reason: DisconnectReason::Clean };
+        let cell = registry.get(&WorkerId("w-001".into()), Epoch(1)).unwrap().clone();
+        lock(&cell.state).end(clean);
+        assert_eq!(open(&mut registry, 10, &first), Some(vec!["w-001".to_owned()]));
+        assert_eq!(open(&mut registry, 11, &second), Some(vec!["w-000".to_owned()]));
+        assert_eq!(registry.evicted.len(), 1);
+        let crashed = DisconnectReason::Crashed;
+        for worker in ["w-010", "w-011"] {
+            let cell = registry.get(&WorkerId(worker.into()), Epoch(1)).unwrap();
+            let at = Timestamp::from_unix_ns(2);
+            lock(&cell.state).end(Disconnect { at, reason: crashed });
+        }
+        open(&mut registry, 0, &first).unwrap();
+        assert_eq!(stored(&registry, "w-000"), 7);
+        open(&mut registry, 1, &first).unwrap();
+        assert_eq!(stored(&registry, "w-001"), 0, "its agent had nothing left");
+        assert_eq!(registry.evicted.len(), 2);
     }
 
     #[test]

@@ -1,26 +1,31 @@
 //! Memory that peers hold by not going on: messages of which only a part came, answers that are not
 //! read.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use profiler_core::hash::KeyedMap;
+use tokio::time::sleep;
 
-use super::{Account, Quota};
+use super::{Account, Quota, SlotPool};
+use crate::limits::{ROOM_RETRY_EVERY, WAITING_FOR_ROOM_MAX};
 use crate::serve::Identity;
 use crate::sync::lock;
 
 /// Time without progress after which memory is taken back, if others need it.
 const STALLED_AFTER: Duration = Duration::from_secs(1);
 
-/// A pool of bytes. When it is full, the peer that holds most without progress loses what it holds.
+/// A pool of bytes. When it is full, the peer that holds most loses what it holds without progress.
 #[derive(Debug)]
 pub(crate) struct MemoryPool {
     quota: Quota,
     bytes_max: usize,
     state: Mutex<State>,
+    /// Peers that wait for room: what they sent meanwhile is in the buffers of their connections, which
+    /// the pool does not count.
+    waiting: Arc<SlotPool>,
 }
 
 #[derive(Debug, Default)]
@@ -28,6 +33,21 @@ struct State {
     bytes: usize,
     next_id: u64,
     holdings: BTreeMap<u64, Holding>,
+    /// Holdings of at least one byte.
+    by_progress: ByProgress,
+    /// The same by identity. Both orders are kept, so that neither many holdings nor many identities make
+    /// a peer that finds no room costly: ten thousand may look for it again and again.
+    by_identity: KeyedMap<Identity, Share>,
+}
+
+/// Holdings by their last progress, the longest without it first.
+type ByProgress = BTreeSet<(Instant, u64)>;
+
+/// What one identity holds.
+#[derive(Debug, Default)]
+struct Share {
+    bytes: usize,
+    by_progress: ByProgress,
 }
 
 /// Frees the memory of a holding.
@@ -60,7 +80,8 @@ pub(crate) struct Full;
 
 impl MemoryPool {
     pub(crate) fn new(quota: Quota, bytes_max: usize) -> Arc<MemoryPool> {
-        Arc::new(MemoryPool { quota, bytes_max, state: Mutex::default() })
+        let waiting = SlotPool::new(quota, WAITING_FOR_ROOM_MAX);
+        Arc::new(MemoryPool { quota, bytes_max, state: Mutex::default(), waiting })
     }
 
     /// Takes `bytes` for an identity. `revoke` is called if they are taken back.
@@ -105,11 +126,11 @@ impl MemoryPool {
         let id = state.next_id;
         state.next_id += 1;
         let account = holding.account.clone();
-        state.holdings.insert(id, holding);
+        state.insert(id, holding);
         Reservation { pool: self.clone(), account, id }
     }
 
-    /// Removes holdings without progress until `taker` has room for `bytes` more, and takes these.
+    /// Removes holdings without progress until `taker` has room for `bytes` more.
     fn make_room(
         &self,
         state: &mut State,
@@ -120,16 +141,13 @@ impl MemoryPool {
         let mut revoked = Vec::new();
         while bytes > 0 && state.bytes + bytes > self.bytes_max {
             let Some(id) = state.stalled(taker, now) else { break };
-            let holding = state.holdings.remove(&id).expect("it was found there");
-            state.bytes -= holding.bytes;
-            revoked.push(holding);
+            revoked.extend(state.remove(id));
         }
         // Holdings that were removed in vain stay removed: they made no progress.
         if bytes > 0 && state.bytes > 0 && state.bytes + bytes > self.bytes_max {
             self.revoke(revoked);
             return Err(Full);
         }
-        state.bytes += bytes;
         Ok(revoked)
     }
 
@@ -148,26 +166,73 @@ impl MemoryPool {
 }
 
 impl State {
-    /// Of the identity that holds most without progress, what was longest without it. Waiting for room
-    /// is no progress: those that wait would otherwise keep each other waiting.
-    fn stalled(&self, taker: Option<u64>, now: Instant) -> Option<u64> {
-        let stalled = self.holdings.iter().filter(|(id, holding)| {
-            Some(**id) != taker && now - holding.progress_at >= STALLED_AFTER
-        });
-        let mut bytes_of: KeyedMap<&Identity, usize> = KeyedMap::default();
-        for (_, holding) in stalled.clone() {
-            *bytes_of.entry(&holding.account.identity).or_default() += holding.bytes;
+    fn insert(&mut self, id: u64, holding: Holding) {
+        self.bytes += holding.bytes;
+        if holding.bytes > 0 {
+            let position = (holding.progress_at, id);
+            self.by_progress.insert(position);
+            let share = self.by_identity.entry(holding.account.identity.clone()).or_default();
+            share.bytes += holding.bytes;
+            share.by_progress.insert(position);
         }
-        let heaviest = bytes_of.into_iter().max_by_key(|(_, bytes)| *bytes)?.0;
-        let of_heaviest = stalled.filter(|(_, holding)| holding.account.identity == *heaviest);
-        of_heaviest.min_by_key(|(_, holding)| holding.progress_at).map(|(id, _)| *id)
+        self.holdings.insert(id, holding);
+    }
+
+    fn remove(&mut self, id: u64) -> Option<Holding> {
+        let holding = self.holdings.remove(&id)?;
+        self.bytes -= holding.bytes;
+        let position = (holding.progress_at, id);
+        self.by_progress.remove(&position);
+        if let Some(share) = self.by_identity.get_mut(&holding.account.identity)
+            && share.by_progress.remove(&position)
+        {
+            share.bytes -= holding.bytes;
+            if share.by_progress.is_empty() {
+                self.by_identity.remove(&holding.account.identity);
+            }
+        }
+        Some(holding)
+    }
+
+    /// Of the identity that holds most, among those that hold something without progress, what was
+    /// longest without it. Waiting for room is no progress: those that wait would otherwise keep each
+    /// other waiting.
+    fn stalled(&self, taker: Option<u64>, now: Instant) -> Option<u64> {
+        let stalled_in = |order: &ByProgress| {
+            let (progress_at, id) = order.iter().find(|(_, id)| Some(*id) != taker)?;
+            (now.duration_since(*progress_at) >= STALLED_AFTER).then_some(*id)
+        };
+        // Identities are compared only if that ends with one holding less.
+        stalled_in(&self.by_progress)?;
+        let stalled = self
+            .by_identity
+            .values()
+            .filter_map(|share| Some((share.bytes, stalled_in(&share.by_progress)?)));
+        stalled.max().map(|(_, id)| id)
     }
 }
 
 impl Reservation {
-    /// Notes progress, and takes `more` bytes.
-    pub(crate) fn grow(&self, more: usize) -> Result<(), Full> {
-        self.grow_at(Instant::now(), more)
+    /// Notes progress, and takes `more` bytes. Waits for room for up to `wait_max`, unless as many peers
+    /// wait as may.
+    pub(crate) async fn grow(&self, more: usize, wait_max: Duration) -> Result<(), Full> {
+        if self.grow_at(Instant::now(), more).is_ok() {
+            return Ok(());
+        }
+        let deadline = Instant::now() + wait_max;
+        let _waiting = self.pool.waiting.take(&self.account).map_err(|_| Full)?;
+        self.account.note_delay(self.pool.quota);
+        loop {
+            sleep(ROOM_RETRY_EVERY).await;
+            let now = Instant::now();
+            if self.grow_at(now, more).is_ok() {
+                return Ok(());
+            }
+            if now >= deadline {
+                self.account.note_refusal(self.pool.quota);
+                return Err(Full);
+            }
+        }
     }
 
     fn grow_at(&self, now: Instant, more: usize) -> Result<(), Full> {
@@ -176,43 +241,34 @@ impl Reservation {
             // Revoked; the owner is about to notice.
             return Ok(());
         }
-        let revoked = match self.pool.make_room(&mut state, Some(self.id), more, now) {
-            Ok(revoked) => revoked,
-            Err(full) => {
-                self.account.note_refusal(self.pool.quota);
-                return Err(full);
-            }
-        };
-        let holding = state.holdings.get_mut(&self.id).expect("a taker keeps what it holds");
+        let revoked = self.pool.make_room(&mut state, Some(self.id), more, now)?;
+        let mut holding = state.remove(self.id).expect("a taker keeps what it holds");
         holding.progress_at = now;
         holding.bytes += more;
+        state.insert(self.id, holding);
         drop(state);
         self.pool.revoke(revoked);
         Ok(())
     }
-}
 
-impl Reservation {
     /// Notes progress.
     pub(crate) fn note_progress(&self) {
         // Never fails: it takes nothing.
-        let _ = self.grow(0);
+        let _ = self.grow_at(Instant::now(), 0);
     }
 }
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        let mut state = lock(&self.pool.state);
         // Not there if it was revoked.
-        if let Some(holding) = state.holdings.remove(&self.id) {
-            state.bytes -= holding.bytes;
-        }
+        lock(&self.pool.state).remove(self.id);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::{Context, Poll, Waker};
 
     use super::*;
 
@@ -259,5 +315,51 @@ mod tests {
         }
         held[0].grow_at(now, 10).unwrap();
         assert_eq!(pool.bytes(), 60, "the other one gave way");
+    }
+
+    #[tokio::test]
+    async fn only_some_wait_for_room_and_a_newcomer_is_among_them() {
+        let pool = MemoryPool::new(Quota::BegunBytes, 100);
+        let [greedy, newcomer] = [1, 2].map(Account::of_test);
+        let _all = pool.hold(&greedy, 100, || {}).unwrap();
+        let begun = |account| pool.hold_none(account, || {});
+        let many: Vec<_> = (0..2 * WAITING_FOR_ROOM_MAX).map(|_| begun(&greedy)).collect();
+        let mut growing: Vec<_> =
+            many.iter().map(|held| Box::pin(held.grow(1, Duration::from_secs(10)))).collect();
+        let mut context = Context::from_waker(Waker::noop());
+        let refused = growing
+            .iter_mut()
+            .map(|grow| grow.as_mut().poll(&mut context))
+            .filter(|grown| *grown == Poll::Ready(Err(Full)))
+            .count();
+        assert_eq!(refused, WAITING_FOR_ROOM_MAX);
+        let late = begun(&newcomer);
+        let mut late = std::pin::pin!(late.grow(1, Duration::from_secs(10)));
+        assert_eq!(late.as_mut().poll(&mut context), Poll::Pending, "it has a place");
+    }
+
+    /// Each attempt costs as much with ten thousand holdings as with one: a few comparisons. Looking at
+    /// all of them took seconds of both threads that serve agents.
+    #[test]
+    fn what_finds_no_room_does_not_look_at_all_that_is_held() {
+        const HOLDINGS: usize = 10_000;
+        let pool = MemoryPool::new(Quota::BegunBytes, HOLDINGS);
+        let accounts: Vec<_> = (0..100).map(Account::of_test).collect();
+        let now = Instant::now();
+        let held: Vec<_> = (0..HOLDINGS)
+            .map(|number| pool.hold_at(now, &accounts[number % 100], 1, Box::new(|| {})).unwrap())
+            .collect();
+        for reservation in &held {
+            assert_eq!(reservation.grow_at(now, 1), Err(Full));
+        }
+        // The longest without progress, of each identity in turn as its share shrinks.
+        let later = now + STALLED_AFTER;
+        for reservation in &held[HOLDINGS / 2..] {
+            reservation.grow_at(later, 1).unwrap();
+        }
+        assert_eq!(lock(&pool.state).holdings.len(), HOLDINGS / 2);
+        drop(held);
+        let state = lock(&pool.state);
+        assert_eq!((state.bytes, state.by_progress.len(), state.by_identity.len()), (0, 0, 0));
     }
 }

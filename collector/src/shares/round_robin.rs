@@ -35,16 +35,25 @@ impl<T> RoundRobin<T> {
 
     /// The first item of the next identity.
     pub(crate) fn pop(&mut self) -> Option<T> {
-        let identity = self.order.pop_front()?;
+        self.pop_of(|_| true).map(|(_, item)| item)
+    }
+
+    /// The first item of the next identity that is `eligible`.
+    pub(crate) fn pop_of(
+        &mut self,
+        eligible: impl Fn(&Option<Identity>) -> bool,
+    ) -> Option<(Option<Identity>, T)> {
+        let position = self.order.iter().position(eligible)?;
+        let identity = self.order.remove(position)?;
         let queue = self.queues.get_mut(&identity).expect("an identity in the order has items");
         let item = queue.pop_front().expect("an identity in the order has items");
         if queue.is_empty() {
             self.queues.remove(&identity);
         } else {
-            self.order.push_back(identity);
+            self.order.push_back(identity.clone());
         }
         self.count -= 1;
-        Some(item)
+        Some((identity, item))
     }
 
     pub(crate) fn len(&self) -> usize {

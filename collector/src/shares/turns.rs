@@ -2,21 +2,29 @@
 
 use std::sync::{Arc, Mutex};
 
+use profiler_core::hash::KeyedMap;
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::oneshot;
 
 use super::{Account, RoundRobin};
+use crate::limits::SMALL_MESSAGE_BYTES;
+use crate::serve::Identity;
 use crate::sync::lock;
 
 /// Like a semaphore, but fair between identities instead of between those who wait: one that asks a
-/// thousand times delays the others as much as one that asks once.
+/// thousand times delays the others as much as one that asks once. One turn more is left to identities
+/// that have none, so that a first request need not wait for long ones of others.
 #[derive(Debug)]
 pub(crate) struct Turns {
+    /// Turns that any identity may have.
+    count: usize,
     state: Mutex<State>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct State {
-    free: usize,
+    taken: usize,
+    by_identity: KeyedMap<Identity, usize>,
     waiting: RoundRobin<oneshot::Sender<()>>,
 }
 
@@ -24,57 +32,110 @@ struct State {
 #[derive(Debug)]
 pub(crate) struct Turn {
     turns: Arc<Turns>,
+    identity: Identity,
 }
 
 /// A place in the queue.
 struct Waiting {
     turns: Arc<Turns>,
+    identity: Identity,
     granted: oneshot::Receiver<()>,
 }
 
 impl Turns {
     pub(crate) fn new(count: usize) -> Arc<Turns> {
-        let state = State { free: count, waiting: RoundRobin::default() };
-        Arc::new(Turns { state: Mutex::new(state) })
+        Arc::new(Turns { count, state: Mutex::default() })
     }
 
     /// Waits for a turn. Cancel-safe.
     pub(crate) async fn take(self: &Arc<Self>, account: &Account) -> Turn {
+        let identity = account.identity.clone();
         let mut waiting = {
             let mut state = lock(&self.state);
-            if state.free > 0 {
-                state.free -= 1;
-                return Turn { turns: self.clone() };
+            if state.may_have(self.count, &identity) {
+                state.grant(identity.clone());
+                return Turn { turns: self.clone(), identity };
             }
             let (sender, granted) = oneshot::channel();
-            state.waiting.push(Some(&account.identity), sender);
-            Waiting { turns: self.clone(), granted }
+            state.waiting.push(Some(&identity), sender);
+            Waiting { turns: self.clone(), identity, granted }
         };
         (&mut waiting.granted).await.expect("a queued sender is used before it is dropped");
-        Turn { turns: self.clone() }
+        Turn { turns: self.clone(), identity: waiting.identity.clone() }
     }
 
-    /// Passes a turn to the next who still waits.
-    fn release(&self) {
+    /// Works on a message that takes `bytes` of memory. For a large one, waits for a turn and keeps no other
+    /// stream waiting for the thread. Cancel-safe.
+    pub(crate) async fn run<T>(
+        self: &Arc<Self>,
+        account: &Account,
+        bytes: usize,
+        work: impl FnOnce() -> T,
+    ) -> T {
+        if bytes <= SMALL_MESSAGE_BYTES {
+            return work();
+        }
+        let _turn = self.take(account).await;
+        let flavor = Handle::try_current().map(|runtime| runtime.runtime_flavor());
+        match flavor {
+            Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(work),
+            // Only tests have one thread, or no runtime.
+            _ => work(),
+        }
+    }
+
+    /// Takes a turn back, and passes on what is free to those who still wait.
+    fn release(&self, identity: &Identity) {
         let mut state = lock(&self.state);
-        while let Some(next) = state.waiting.pop() {
-            if next.send(()).is_ok() {
-                return;
+        state.take_back(identity);
+        while let Some((identity, sender)) = state.next(self.count) {
+            if sender.send(()).is_ok() {
+                state.grant(identity);
             }
         }
-        state.free += 1;
     }
 
-    /// The number of free turns.
+    /// The number of turns that are taken.
     #[cfg(test)]
-    pub(crate) fn free(&self) -> usize {
-        lock(&self.state).free
+    pub(crate) fn taken(&self) -> usize {
+        lock(&self.state).taken
+    }
+}
+
+impl State {
+    /// Whether an identity may have one more of `count` turns.
+    fn may_have(&self, count: usize, identity: &Identity) -> bool {
+        self.taken < count || self.taken == count && !self.by_identity.contains_key(identity)
+    }
+
+    /// The next who waits and may have a turn.
+    fn next(&mut self, count: usize) -> Option<(Identity, oneshot::Sender<()>)> {
+        let mut waiting = std::mem::take(&mut self.waiting);
+        let next = waiting.pop_of(|identity| {
+            identity.as_ref().is_some_and(|identity| self.may_have(count, identity))
+        });
+        self.waiting = waiting;
+        next.and_then(|(identity, sender)| Some((identity?, sender)))
+    }
+
+    fn grant(&mut self, identity: Identity) {
+        self.taken += 1;
+        *self.by_identity.entry(identity).or_default() += 1;
+    }
+
+    fn take_back(&mut self, identity: &Identity) {
+        self.taken -= 1;
+        let own = self.by_identity.get_mut(identity).expect("a taken turn is counted");
+        *own -= 1;
+        if *own == 0 {
+            self.by_identity.remove(identity);
+        }
     }
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        self.turns.release();
+        self.turns.release(&self.identity);
     }
 }
 
@@ -83,7 +144,7 @@ impl Drop for Waiting {
         self.granted.close();
         // Granted while it was given up. After a grant that was received, this finds nothing.
         if self.granted.try_recv().is_ok() {
-            self.turns.release();
+            self.turns.release(&self.identity);
         }
     }
 }
@@ -110,27 +171,39 @@ mod tests {
         take
     }
 
+    /// A turn that is free.
+    fn taken(turns: &Arc<Turns>, identity: u8) -> Turn {
+        crate::testing::at_once(turns.take(&Account::of_test(identity)))
+    }
+
     #[test]
     fn a_newcomer_waits_for_one_turn_and_not_for_all_who_came_before() {
         let turns = Turns::new(2);
-        let both =
-            [1, 1].map(|identity| crate::testing::at_once(turns.take(&Account::of_test(identity))));
+        let [first, second] = [1, 1].map(|identity| taken(&turns, identity));
         let mut greedy: Vec<Take> = (0..64).map(|_| take(&turns, 1)).collect();
-        let mut honest = take(&turns, 2);
-        let [first, second] = both;
+        let third = taken(&turns, 2);
+        let mut honest = take(&turns, 3);
+        drop(third);
+        let third = poll(&mut honest).expect("the turn that the greedy one may not have");
+        assert!(greedy.iter_mut().all(|take| poll(take).is_none()));
+        let mut honest = take(&turns, 4);
         drop(first);
-        let first = poll(&mut greedy[0]).unwrap();
-        drop(second);
-        let second = poll(&mut honest).expect("the second turn is the newcomer's");
-        assert!(greedy[1..].iter_mut().all(|take| poll(take).is_none()));
+        let first = poll(&mut honest).expect("the others have two");
         drop((first, second));
-        assert_eq!(greedy[1..].iter_mut().filter_map(poll).count(), 63);
+        let ready: Vec<Turn> = greedy.iter_mut().filter_map(poll).collect();
+        assert_eq!((ready.len(), turns.taken()), (1, 2));
+        drop((third, ready));
+        for take in &mut greedy[1..] {
+            drop(poll(take).expect("each in its turn"));
+        }
+        assert_eq!(turns.taken(), 0);
     }
 
     #[test]
     fn a_turn_that_nobody_takes_is_not_lost() {
         let turns = Turns::new(1);
-        let held = crate::testing::at_once(turns.take(&Account::of_test(1)));
+        let held = taken(&turns, 1);
+        let _spare = taken(&turns, 9);
         let gone = take(&turns, 1);
         let granted = take(&turns, 2);
         let mut last = take(&turns, 3);
@@ -139,6 +212,6 @@ mod tests {
         drop(held);
         drop(granted);
         drop(poll(&mut last).expect("the last one gets it"));
-        assert_eq!(turns.free(), 1);
+        assert_eq!(turns.taken(), 1, "the spare one");
     }
 }

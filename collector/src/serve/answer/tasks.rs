@@ -1,6 +1,10 @@
 //! Rows of the ledger, their summary, and progress.
 
+use std::sync::Arc;
+
 use profiler_core::{Outcome, PhaseInterval, TaskRecord, Timestamp};
+
+use serde::{Serialize, Serializer};
 
 use super::time_range;
 use crate::ledger::PhaseTotal;
@@ -11,7 +15,46 @@ use crate::query::{
 use crate::rows::TaskRow;
 use crate::significance::FALSE_ALARMS;
 
-/// Answer of `/api/v1/tasks`.
+/// [`api::TasksAnswer`], written row by row: the texts of all rows at once would take twice the memory of
+/// the answer.
+#[derive(Serialize)]
+pub(crate) struct TasksBody<'a> {
+    range: api::TimeRange,
+    total: u64,
+    truncated: bool,
+    aggregated: u64,
+    corrupt_files: &'a [String],
+    sort: &'static str,
+    tasks: TasksSeq<'a>,
+}
+
+struct TasksSeq<'a> {
+    rows: &'a [Arc<TaskRow>],
+    now: Timestamp,
+}
+
+impl Serialize for TasksSeq<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.rows.iter().map(|row| task(row, self.now)))
+    }
+}
+
+impl<'a> TasksBody<'a> {
+    pub(crate) fn new(query: &TaskQuery, answer: &'a TaskAnswer, now: Timestamp) -> Self {
+        let selection = &answer.selection;
+        TasksBody {
+            range: time_range(query.range),
+            total: selection.total,
+            truncated: selection.total > selection.rows.len() as u64,
+            aggregated: answer.aggregated,
+            corrupt_files: &answer.damaged,
+            sort: query.order.name(),
+            tasks: TasksSeq { rows: &selection.rows, now },
+        }
+    }
+}
+
+/// The rows of `/api/v1/tasks`, for files.
 pub(crate) fn tasks(query: &TaskQuery, answer: TaskAnswer, now: Timestamp) -> api::TasksAnswer {
     let selection = &answer.selection;
     api::TasksAnswer {

@@ -16,6 +16,7 @@ fn memory() -> MessageMemory {
     MessageMemory {
         begun: MemoryPool::new(Quota::BegunBytes, 1 << 20),
         decoded: Arc::new(DecodeBudget::new()),
+        large_turns: Turns::new(2),
     }
 }
 

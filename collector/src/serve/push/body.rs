@@ -7,11 +7,11 @@ use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, header};
 use flamegraph::import::decompressed;
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 use tokio_stream::StreamExt as _;
 
 use super::failure::{Failure, Kind};
-use crate::limits::{BEGUN_RETRY_EVERY, BEGUN_WINDOW, PUSH_BODY_BYTES_MAX};
+use crate::limits::{BEGUN_WINDOW, PUSH_BODY_BYTES_MAX};
 use crate::shares::{Account, Full, MemoryPool, Reservation, TooFast};
 
 /// A whole body, whose memory is held until it is dropped.
@@ -55,23 +55,12 @@ pub(super) async fn read(
             );
             return Err(Failure::new(Kind::TooLarge, text));
         }
-        grow(&held, chunk.len()).await?;
+        held.grow(chunk.len(), BEGUN_WINDOW).await.map_err(gave_way)?;
         bytes.extend_from_slice(&chunk);
     }
     let wait = account.charge_bytes(bytes.len()).map_err(too_fast)?;
     sleep(wait).await;
     Ok(HeldBody { bytes: bytes.into(), _held: held, revoked })
-}
-
-async fn grow(held: &Reservation, bytes: usize) -> Result<(), Failure> {
-    let deadline = Instant::now() + BEGUN_WINDOW;
-    while let Err(full) = held.grow(bytes) {
-        if Instant::now() >= deadline {
-            return Err(gave_way(full));
-        }
-        sleep(BEGUN_RETRY_EVERY).await;
-    }
-    Ok(())
 }
 
 /// The content of a body with the encoding that its headers say.

@@ -112,11 +112,11 @@ async fn pages_beyond_the_limit_are_rejected() {
     assert_eq!(more.line("HTTP/1.1 ").await.unwrap(), "429 Too Many Requests");
 }
 
-/// Every turn for queries, of another identity than the test's.
+/// Every turn for queries, of other identities than the test's.
 async fn all_turns(reader: &Reader) -> Vec<Turn> {
-    let account = Account::of_test(2);
     let mut turns = Vec::new();
-    for _ in 0..QUERIES_MAX {
+    for number in 0..=QUERIES_MAX {
+        let account = Account::of_test(2 + number as u8);
         turns.push(in_time(reader.query_turns.take(&account)).await);
     }
     turns
