@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::args::{CompareFormat, ProfileFormat, ResourcesFormat, TasksFormat};
+use crate::args::{CompareFormat, FileFormat, ProfileFormat, ResourcesFormat, TasksFormat};
 use crate::exit::BadInput;
 
 /// An output format that file extensions select.
@@ -27,6 +27,7 @@ impl Format for ProfileFormat {
         ("nested.json", ProfileFormat::Nested),
         ("csv", ProfileFormat::Csv),
         ("parquet", ProfileFormat::Parquet),
+        ("arrow", ProfileFormat::Arrow),
     ];
     const TABLE: Self = ProfileFormat::Table;
 }
@@ -39,6 +40,7 @@ impl Format for TasksFormat {
         ("json", TasksFormat::Json),
         ("csv", TasksFormat::Csv),
         ("parquet", TasksFormat::Parquet),
+        ("arrow", TasksFormat::Arrow),
         ("hlog", TasksFormat::Hlog),
         ("otlp.jsonl", TasksFormat::Otlp),
     ];
@@ -52,8 +54,20 @@ impl Format for ResourcesFormat {
         ("json", ResourcesFormat::Json),
         ("csv", ResourcesFormat::Csv),
         ("parquet", ResourcesFormat::Parquet),
+        ("arrow", ResourcesFormat::Arrow),
     ];
     const TABLE: Self = ResourcesFormat::Table;
+}
+
+impl Format for FileFormat {
+    const EXTENSIONS: &'static [(&'static str, Self)] = &[
+        ("txt", FileFormat::Table),
+        ("json", FileFormat::Json),
+        ("csv", FileFormat::Csv),
+        ("parquet", FileFormat::Parquet),
+        ("arrow", FileFormat::Arrow),
+    ];
+    const TABLE: Self = FileFormat::Table;
 }
 
 impl Format for CompareFormat {
@@ -137,6 +151,7 @@ mod tests {
             ("a.html", Some(TasksFormat::Html)),
             ("a.csv", Some(TasksFormat::Csv)),
             ("a.parquet", Some(TasksFormat::Parquet)),
+            ("a.arrow", Some(TasksFormat::Arrow)),
             ("a.hlog", Some(TasksFormat::Hlog)),
             ("a.TXT", Some(TasksFormat::Table)),
             ("a.svg", None),

@@ -2,26 +2,30 @@
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::query::{AskArgs, OutputArgs, RangeArgs, Threads, UrlArgs};
+use super::query::{AskArgs, FileArgs, OutputArgs, RangeArgs, Threads, UrlArgs};
 
 /// `emberline time`
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     emberline time                                  tasks and phases, last 5 minutes\n  \
     emberline time --by thread --worker worker-3    each thread of one worker\n  \
-    emberline time --run nightly --format json      for programs\n\n\
+    emberline time --run nightly --format json      for programs\n  \
+    emberline time --from -1h -o timeline.parquet   each task, step by step\n\n\
     Each thread's time is split exactly: running, ready but waiting for a CPU, and blocked, by kind of\n\
     call. A thread that waits outside any task is idle.")]
 pub(crate) struct TimeArgs {
     #[command(flatten)]
-    pub(crate) ask: AskArgs,
+    pub(crate) url: UrlArgs,
+
+    #[command(flatten)]
+    pub(crate) file: FileArgs,
 
     #[command(flatten)]
     pub(crate) range: RangeArgs,
 
-    /// Rows of the table.
-    #[arg(long, value_enum, value_name = "ROW", default_value_t = TimeRow::Phase)]
-    pub(crate) by: TimeRow,
+    /// Rows. Default: phase; of CSV, Parquet and Arrow: step, the only one that they have.
+    #[arg(long, value_enum, value_name = "ROW")]
+    pub(crate) by: Option<TimeRow>,
 
     /// Which threads.
     #[arg(long, value_enum, value_name = "THREADS", default_value_t = Threads::Program)]
@@ -37,6 +41,8 @@ pub(crate) enum TimeRow {
     Worker,
     /// A thread.
     Thread,
+    /// A step of the timeline, of a task.
+    Step,
 }
 
 /// `emberline transfers`
@@ -44,10 +50,14 @@ pub(crate) enum TimeRow {
 #[command(after_help = "Examples:\n  \
     emberline transfers                               totals by link and by type\n  \
     emberline transfers --rows --limit 100            the latest, one by one\n  \
-    emberline transfers --from -1h --worker worker-3 --direction incoming")]
+    emberline transfers --from -1h --worker worker-3 --direction incoming\n  \
+    emberline transfers --rows --from -1h -o transfers.parquet")]
 pub(crate) struct TransfersArgs {
     #[command(flatten)]
-    pub(crate) ask: AskArgs,
+    pub(crate) url: UrlArgs,
+
+    #[command(flatten)]
+    pub(crate) file: FileArgs,
 
     #[command(flatten)]
     pub(crate) range: RangeArgs,
@@ -68,7 +78,8 @@ pub(crate) struct TransfersArgs {
     #[arg(long)]
     pub(crate) rows: bool,
 
-    /// Maximum number of transfers, 1 to 100000: those that ended last. Default: 50; JSON: 10000.
+    /// Maximum number of transfers, 1 to 100000: those that ended last. Default: 50; in
+    /// other formats than table: 10000.
     #[arg(long, value_name = "COUNT", requires = "rows",
         value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) limit: Option<u32>,
@@ -137,6 +148,8 @@ pub(crate) enum ResourcesFormat {
     Csv,
     /// The same rows, for DuckDB, pandas and others.
     Parquet,
+    /// The same rows as a file of Arrow IPC.
+    Arrow,
 }
 
 /// `emberline watch`

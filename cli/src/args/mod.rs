@@ -29,8 +29,9 @@ pub(crate) use debuginfod::DebuginfodUrls;
 pub(crate) use doctor::{DoctorArgs, DoctorFormat};
 pub(crate) use import::ImportArgs;
 pub(crate) use query::{
-    AskArgs, ProfileArgs, ProfileFormat, ProfileSort, RangeArgs, RowFormat, TaskOutcome, TasksArgs,
-    TasksFormat, ThreadDumpArgs, ViewArgs, WorkersArgs, WorkersCommand, WorkersSetArgs, word,
+    AskArgs, FileFormat, ProfileArgs, ProfileFormat, ProfileSort, RangeArgs, RowFormat,
+    TaskOutcome, TasksArgs, TasksFormat, ThreadDumpArgs, ViewArgs, WorkersArgs, WorkersCommand,
+    WorkersSetArgs, word,
 };
 pub(crate) use quota::settings as quota_settings;
 pub(crate) use record::RecordArgs;

@@ -484,6 +484,8 @@ pub(crate) enum ProfileFormat {
     Csv,
     /// The same rows, for DuckDB, pandas and others.
     Parquet,
+    /// The same rows as a file of Arrow IPC.
+    Arrow,
     /// Functions by time, for the terminal.
     Table,
 }
@@ -503,6 +505,8 @@ pub(crate) enum TasksFormat {
     Csv,
     /// The same rows, for DuckDB, pandas and others.
     Parquet,
+    /// The same rows as a file of Arrow IPC.
+    Arrow,
     /// A log of HdrHistogram: durations by name, step by step.
     Hlog,
     /// Spans of OpenTelemetry: lines of OTLP JSON, or with --send-to to a receiver. Phases are spans below
@@ -517,6 +521,32 @@ pub(crate) enum RowFormat {
     Table,
     /// The collector's response, for programs.
     Json,
+}
+
+/// Output format of rows that a file may hold.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum FileFormat {
+    /// Aligned columns, for the terminal.
+    Table,
+    /// The collector's response, for programs.
+    Json,
+    /// For spreadsheets.
+    Csv,
+    /// The same rows, for DuckDB, pandas and others.
+    Parquet,
+    /// The same rows as a file of Arrow IPC.
+    Arrow,
+}
+
+/// Where rows go, and in which format.
+#[derive(Args, Debug)]
+pub(crate) struct FileArgs {
+    /// Output format. Default: by the extension of -o, else table.
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    pub(crate) format: Option<FileFormat>,
+
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
 }
 
 /// The word for a value, in arguments and in requests.

@@ -25,11 +25,13 @@ pub(crate) mod transfers;
 pub(crate) mod watch;
 pub(crate) mod workers;
 
+use std::path::Path;
+
 use api::time::RangeEnd;
 
-use crate::args::{AskArgs, RangeArgs, RowFormat};
+use crate::args::{AskArgs, FileFormat, RangeArgs, RowFormat, word};
 use crate::client::{Client, Query};
-use crate::output::{print, print_json, say};
+use crate::output::{json_line, print, print_json, put, say};
 use crate::view::View;
 use crate::zone;
 
@@ -66,4 +68,29 @@ fn show_changed<T: View>(
     let note = change(&mut answer);
     answer.notes().iter().chain(&note).for_each(|note| say(note));
     print(answer.text().as_bytes())
+}
+
+/// Requests `path` and writes the response: rows and JSON as they came, a table as the view of `T`.
+fn write_rows<T: View>(
+    client: &Client,
+    path: &'static str,
+    query: &Query,
+    format: FileFormat,
+    file: Option<&Path>,
+) -> anyhow::Result<()> {
+    match format {
+        FileFormat::Table => {
+            let answer: T = client.get_json(path, query)?;
+            answer.notes().iter().for_each(|note| say(note));
+            put(file, answer.text().as_bytes())
+        }
+        FileFormat::Json => put(file, &json_line(client.get(path, query)?.body)),
+        FileFormat::Csv | FileFormat::Parquet | FileFormat::Arrow => {
+            let name = word(format);
+            if format != FileFormat::Csv {
+                rows::reject_terminal(&name, file, &format!("{path}.{name}"))?;
+            }
+            rows::write(client, path, &query.clone().with("format", name), file)
+        }
+    }
 }

@@ -38,6 +38,7 @@ pub(crate) fn run(args: &ProfileArgs) -> anyhow::Result<()> {
     match format {
         ProfileFormat::Pprof => rows::reject_terminal("pprof", file, "profile.pb.gz")?,
         ProfileFormat::Parquet => rows::reject_terminal("parquet", file, "profile.parquet")?,
+        ProfileFormat::Arrow => rows::reject_terminal("arrow", file, "profile.arrow")?,
         _ => {}
     }
     if format == ProfileFormat::Table && args.view.invert {
@@ -78,7 +79,8 @@ pub(crate) fn run(args: &ProfileArgs) -> anyhow::Result<()> {
         | ProfileFormat::Collapsed
         | ProfileFormat::Pprof
         | ProfileFormat::Csv
-        | ProfileFormat::Parquet => answer.body,
+        | ProfileFormat::Parquet
+        | ProfileFormat::Arrow => answer.body,
     };
     match file {
         None => {

@@ -26,9 +26,9 @@ pub(crate) fn run(args: &ResourcesArgs) -> anyhow::Result<()> {
         });
     }
     let query = query(range_query(&args.range), args);
-    if matches!(format, ResourcesFormat::Csv | ResourcesFormat::Parquet) {
-        if format == ResourcesFormat::Parquet {
-            rows::reject_terminal("parquet", file, "resources.parquet")?;
+    if matches!(format, ResourcesFormat::Csv | ResourcesFormat::Parquet | ResourcesFormat::Arrow) {
+        if format != ResourcesFormat::Csv {
+            rows::reject_terminal(&word(format), file, &format!("resources.{}", word(format)))?;
         }
         return rows::write(&client, "resources", &query.with("format", word(format)), file);
     }

@@ -45,9 +45,9 @@ pub(crate) fn run(args: &TasksArgs) -> anyhow::Result<()> {
     if format == TasksFormat::Hlog {
         return histograms(args, &client, file);
     }
-    if matches!(format, TasksFormat::Csv | TasksFormat::Parquet) {
-        if format == TasksFormat::Parquet {
-            rows::reject_terminal("parquet", file, "tasks.parquet")?;
+    if matches!(format, TasksFormat::Csv | TasksFormat::Parquet | TasksFormat::Arrow) {
+        if format != TasksFormat::Csv {
+            rows::reject_terminal(&word(format), file, &format!("tasks.{}", word(format)))?;
         }
         let query = query(args, format).with("format", word(format));
         return rows::write(&client, "tasks", &query, file);

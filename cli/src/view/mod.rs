@@ -12,6 +12,7 @@ pub(crate) mod symbols;
 pub(crate) mod tasks;
 pub(crate) mod thread_dump;
 pub(crate) mod thread_time;
+mod timeline;
 pub(crate) mod token;
 pub(crate) mod transfers;
 pub(crate) mod workers;

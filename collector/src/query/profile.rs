@@ -94,7 +94,7 @@ pub(crate) struct ProfileQuery {
 
 impl ProfileQuery {
     pub(crate) const BY: [(&'static str, By); 2] = [("function", By::Function), ("line", By::Line)];
-    const FORMATS: [(&'static str, Format); 10] = [
+    const FORMATS: [(&'static str, Format); 11] = [
         ("json", Format::Json),
         ("columns", Format::Columns),
         ("collapsed", Format::Collapsed),
@@ -105,6 +105,7 @@ impl ProfileQuery {
         ("nested", Format::Nested),
         ("csv", Format::File(TableFormat::Csv)),
         ("parquet", Format::File(TableFormat::Parquet)),
+        ("arrow", Format::File(TableFormat::Arrow)),
     ];
 
     /// Parses the parameters; relative times are relative to `now`.

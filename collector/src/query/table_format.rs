@@ -5,10 +5,16 @@
 pub(crate) enum TableFormat {
     Csv,
     Parquet,
+    /// Arrow IPC, in the file format.
+    Arrow,
 }
 
 impl TableFormat {
     /// The values of `format`; `None` is JSON.
-    pub(super) const CHOICES: [(&'static str, Option<TableFormat>); 3] =
-        [("json", None), ("csv", Some(TableFormat::Csv)), ("parquet", Some(TableFormat::Parquet))];
+    pub(super) const CHOICES: [(&'static str, Option<TableFormat>); 4] = [
+        ("json", None),
+        ("csv", Some(TableFormat::Csv)),
+        ("parquet", Some(TableFormat::Parquet)),
+        ("arrow", Some(TableFormat::Arrow)),
+    ];
 }

@@ -47,11 +47,12 @@ pub(crate) enum TaskFormat {
 }
 
 impl TaskFormat {
-    const CHOICES: [(&'static str, TaskFormat); 4] = [
+    const CHOICES: [(&'static str, TaskFormat); 5] = [
         ("json", TaskFormat::Json),
         ("columns", TaskFormat::Columns),
         ("csv", TaskFormat::File(TableFormat::Csv)),
         ("parquet", TaskFormat::File(TableFormat::Parquet)),
+        ("arrow", TaskFormat::File(TableFormat::Arrow)),
     ];
 }
 

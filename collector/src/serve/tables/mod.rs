@@ -1,5 +1,6 @@
-//! Answers as files of rows: CSV for spreadsheets and scripts, Parquet for analysis.
+//! Answers as files of rows: CSV for spreadsheets and scripts, Parquet and Arrow for analysis.
 
+mod arrow;
 mod csv;
 mod rows;
 
@@ -45,6 +46,7 @@ impl Table {
             TableFormat::Parquet => {
                 ("application/vnd.apache.parquet", encode_columns(self.name, &self.columns))
             }
+            TableFormat::Arrow => ("application/vnd.apache.arrow.file", self.arrow()),
         };
         let mut response = ([(header::CONTENT_TYPE, content_type)], body).into_response();
         for (name, value) in &self.facts {

@@ -88,6 +88,7 @@ async fn a_path_with_an_extension_is_its_format() {
         ("nested.json", "nested"),
         ("csv", "csv"),
         ("parquet", "parquet"),
+        ("arrow", "arrow"),
     ] {
         let file = get(running.address, &format!("/api/v1/profile.{extension}?{ALL}")).await;
         let asked = get(running.address, &format!("/api/v1/profile?{ALL}&format={format}")).await;
@@ -146,9 +147,15 @@ async fn a_file_of_rows_is_that_of_its_path() {
             (&parquet.bytes[..4], parquet.header("x-emberline-rows")),
             (&b"PAR1"[..], csv.header("x-emberline-rows"))
         );
+        let arrow = file("arrow").await;
+        assert_eq!(arrow.header("content-type"), Some("application/vnd.apache.arrow.file"));
+        assert_eq!(
+            (&arrow.bytes[..6], arrow.header("x-emberline-rows")),
+            (&b"ARROW1"[..], csv.header("x-emberline-rows"))
+        );
     }
     let unknown = get(running.address, "/api/v1/resources?format=xls").await;
-    assert!(unknown.body.contains("allowed: json, csv, parquet"), "{}", unknown.body);
+    assert!(unknown.body.contains("allowed: json, csv, parquet, arrow"), "{}", unknown.body);
 }
 
 #[tokio::test]
