@@ -56,7 +56,7 @@ pub(crate) fn list(list: &SymbolsAnswer) -> String {
     grid.text() + &end + &fetches.collect::<String>()
 }
 
-/// Who is asked for symbols.
+/// The answer to a request for a fetch.
 pub(crate) fn asked(agents: usize) -> String {
     format!("{} with this build id; one of them is asked", counted(agents as u64, "worker"))
 }
