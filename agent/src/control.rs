@@ -28,6 +28,8 @@ pub(crate) struct Control {
     dump_request: AtomicU64,
     mode: Mutex<SamplerMode>,
     signal_blocked: Mutex<Option<SignalBlocked>>,
+    #[cfg(feature = "ship")]
+    symbols: Mutex<SymbolExchange>,
     /// The sampler's thread, to be woken.
     sampler: OnceLock<Thread>,
 }
@@ -51,6 +53,43 @@ pub(crate) struct ThreadDumpReply {
     pub(crate) dump: ThreadDump,
 }
 
+/// A collector's request for a piece of the symbols of a module. It is compared as a whole, because
+/// another stream may use the same id.
+#[cfg(feature = "ship")]
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct SymbolRequest {
+    /// The collector's id of the request.
+    pub(crate) id: u64,
+    pub(crate) build_id: String,
+    /// Where the piece begins.
+    pub(crate) offset: u64,
+}
+
+/// A piece of the symbols of a module.
+#[cfg(feature = "ship")]
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct SymbolPiece {
+    /// Size of the whole.
+    pub(crate) bytes: u64,
+    pub(crate) content: Vec<u8>,
+}
+
+/// The symbolizer's answer, or why there is none.
+#[cfg(feature = "ship")]
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct SymbolReply {
+    pub(crate) request: SymbolRequest,
+    pub(crate) piece: Result<SymbolPiece, &'static str>,
+}
+
+/// At most one request and one answer.
+#[cfg(feature = "ship")]
+#[derive(Debug, Default)]
+struct SymbolExchange {
+    request: Option<SymbolRequest>,
+    reply: Option<SymbolReply>,
+}
+
 impl Control {
     /// For an agent that starts with these settings.
     pub(crate) fn new(settings: Settings) -> Control {
@@ -61,6 +100,8 @@ impl Control {
             dump_request: AtomicU64::new(0),
             mode: Mutex::new(SamplerMode::Starting),
             signal_blocked: Mutex::new(None),
+            #[cfg(feature = "ship")]
+            symbols: Mutex::default(),
             sampler: OnceLock::new(),
         }
     }
@@ -156,10 +197,42 @@ impl Control {
         number
     }
 
+    /// Requests a piece of symbols from the symbolizer, in place of an earlier one.
+    pub(crate) fn request_symbols(&self, request: SymbolRequest) {
+        *lock(&self.symbols) = SymbolExchange { request: Some(request), reply: None };
+    }
+
+    /// Whether this request is answered.
+    pub(crate) fn has_symbols(&self, request: &SymbolRequest) -> bool {
+        lock(&self.symbols).reply.as_ref().is_some_and(|reply| reply.request == *request)
+    }
+
+    /// Takes the answer to this request.
+    pub(crate) fn take_symbols(&self, request: &SymbolRequest) -> Option<SymbolReply> {
+        lock(&self.symbols).reply.take_if(|reply| reply.request == *request)
+    }
+
     /// The desired settings, and whether the sampler has applied them.
     pub(crate) fn desired(&self) -> (DesiredSettings, bool) {
         let desired = *lock(&self.desired);
         (desired, self.applied_number.load(Ordering::Acquire) == desired.number)
+    }
+}
+
+/// The symbolizer's side.
+#[cfg(feature = "ship")]
+impl Control {
+    /// Takes the request for a piece of symbols.
+    pub(crate) fn take_symbol_request(&self) -> Option<SymbolRequest> {
+        lock(&self.symbols).request.take()
+    }
+
+    /// Answers a request, unless another one came meanwhile.
+    pub(crate) fn answer_symbols(&self, reply: SymbolReply) {
+        let mut symbols = lock(&self.symbols);
+        if symbols.request.is_none() {
+            symbols.reply = Some(reply);
+        }
     }
 }
 

@@ -43,6 +43,10 @@ impl Sink for BatchQueue {
     fn thread_dump(&mut self, reply: ThreadDumpReply) {
         BatchQueue::thread_dump(self, reply);
     }
+
+    fn symbols_answered(&mut self) {
+        BatchQueue::symbols_answered(self);
+    }
 }
 
 /// An agent's connection to its collector.

@@ -5,6 +5,8 @@ use std::borrow::Cow;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+#[cfg(feature = "ship")]
+use std::time::Instant;
 
 use profiler_core::wire::ThreadDump;
 use profiler_core::{
@@ -13,6 +15,8 @@ use profiler_core::{
 
 use crate::batch::{Batch, Span};
 use crate::clock;
+#[cfg(feature = "ship")]
+use crate::control::SymbolReply;
 use crate::control::{Control, ThreadDumpReply};
 use crate::ledger::{Ledger, SealedTasks};
 use crate::log;
@@ -36,6 +40,10 @@ const QUIET_DRAIN_INTERVAL: Duration = Duration::from_millis(75);
 /// A drain that finds at most this many rows is quiet.
 const QUIET_ROWS: usize = 32;
 
+/// Time between two pieces of symbols for the collector: at most 1 MiB a second.
+#[cfg(feature = "ship")]
+const PIECE_INTERVAL: Duration = Duration::from_millis(125);
+
 /// The destination of cycles.
 pub(crate) trait Sink: Send {
     /// Takes a cycle; must not block.
@@ -46,6 +54,11 @@ pub(crate) trait Sink: Send {
     fn thread_dump(&mut self, reply: ThreadDumpReply) {
         drop(reply);
     }
+
+    /// An answer to a request for symbols is in [`Control`]. The default does nothing: nobody can
+    /// request one.
+    #[cfg(feature = "ship")]
+    fn symbols_answered(&mut self) {}
 }
 
 /// The symbolizer's state.
@@ -62,6 +75,9 @@ pub(crate) struct Symbolizer {
     resolver: Resolver,
     /// Whether the log has a warning about functions without names.
     warned_unnamed: bool,
+    /// When the collector was last answered with a piece of symbols.
+    #[cfg(feature = "ship")]
+    last_piece_at: Option<Instant>,
     overhead: Arc<OverheadCounters>,
 }
 
@@ -82,6 +98,8 @@ impl Symbolizer {
             telemetry: TelemetryCollector::new(options.resource_interval),
             resolver: Resolver::of_this_process(options.symbols),
             warned_unnamed: false,
+            #[cfg(feature = "ship")]
+            last_piece_at: None,
             overhead,
         }
     }
@@ -92,6 +110,8 @@ impl Symbolizer {
         let mut interval = DRAIN_INTERVAL;
         loop {
             self.telemetry.sample_resources();
+            #[cfg(feature = "ship")]
+            self.answer_symbol_request(sink);
             match cycles.recv_timeout(interval) {
                 Ok(raw) => {
                     stop = clock::at(raw.stop_ns);
@@ -124,6 +144,22 @@ impl Symbolizer {
         self.push_without_samples(stop, sink);
     }
 
+    /// Reads a piece of symbols that the collector requests, at most one each [`PIECE_INTERVAL`]. Until
+    /// then the request waits.
+    #[cfg(feature = "ship")]
+    fn answer_symbol_request(&mut self, sink: &mut dyn Sink) {
+        if self.last_piece_at.is_some_and(|last| last.elapsed() < PIECE_INTERVAL) {
+            return;
+        }
+        let Some(request) = self.control.take_symbol_request() else { return };
+        self.last_piece_at = Some(Instant::now());
+        let before = own_cpu_ns();
+        let piece = self.resolver.symbol_piece(&request.build_id, request.offset);
+        self.overhead.add_naming(own_cpu_ns().saturating_sub(before));
+        self.control.answer_symbols(SymbolReply { request, piece });
+        sink.symbols_answered();
+    }
+
     /// Drains the threads' rings before they fill up. Returns the number of rows.
     fn drain_rings(&mut self) -> usize {
         self.ledger.drain() + self.telemetry.drain()
@@ -144,11 +180,9 @@ impl Symbolizer {
     fn symbolize(&mut self, raw: &RawCycle) -> Batch {
         let range = TimeRange::new(clock::at(raw.start_ns), clock::at(raw.stop_ns))
             .expect("the sampler seals no empty cycle");
-        let thread_id = threads::own_id();
-        let cpu_ns = || thread_cpu_ns(thread_id).unwrap_or(0);
-        let before = cpu_ns();
+        let before = own_cpu_ns();
         self.name_frames(&raw.tree);
-        self.overhead.add_naming(cpu_ns().saturating_sub(before));
+        self.overhead.add_naming(own_cpu_ns().saturating_sub(before));
         self.add_nodes(&raw.tree);
         let nodes = &self.nodes;
         // States that the user filters out do not count as lost: they were not sampled.
@@ -267,6 +301,11 @@ impl Symbolizer {
             self.nodes.push(node);
         }
     }
+}
+
+/// CPU time of the calling thread.
+fn own_cpu_ns() -> u64 {
+    thread_cpu_ns(threads::own_id()).unwrap_or(0)
 }
 
 /// A thread's name at the end of the cycle in which it was first seen. Threads set their own names,

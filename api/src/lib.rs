@@ -11,7 +11,8 @@
 //! - [`TransfersAnswer`], [`TransferSummaryAnswer`], [`ResourcesAnswer`], [`RunsAnswer`]: telemetry
 //! - [`EventsAnswer`], [`Update`]: events
 //! - [`SessionAnswer`]: who is logged in
-//! - [`SymbolsAnswer`], [`SymbolsVerifyAnswer`], [`SymbolUploadAnswer`], [`SymbolsGcAnswer`]: symbol files
+//! - [`SymbolsAnswer`], [`SymbolsVerifyAnswer`], [`SymbolUploadAnswer`], [`SymbolsGcAnswer`],
+//!   [`SymbolsFetchAnswer`]: symbol files
 //! - [`Failure`]: any answer that is no success
 //! - [`time`]: the notation of times in requests
 
@@ -39,8 +40,8 @@ pub use profile::{
 };
 pub use session::SessionAnswer;
 pub use symbols::{
-    SymbolFile, SymbolProblem, SymbolUploadAnswer, SymbolsAnswer, SymbolsGcAnswer,
-    SymbolsGcRequest, SymbolsVerifyAnswer,
+    SymbolFetch, SymbolFile, SymbolProblem, SymbolUploadAnswer, SymbolsAnswer, SymbolsFetchAnswer,
+    SymbolsFetchRequest, SymbolsGcAnswer, SymbolsGcRequest, SymbolsVerifyAnswer,
 };
 pub use tasks::{
     DurationChange, DurationPoint, Durations, FailureChange, NameComparison, Phase, PhaseSum,

@@ -16,6 +16,26 @@ pub struct SymbolsAnswer {
     pub bytes: u64,
     /// Most bytes of all files.
     pub bytes_max: u64,
+    /// Builds whose symbols agents are asked for, and those of which that failed.
+    pub fetches: Vec<SymbolFetch>,
+}
+
+/// A build whose symbols an agent is asked for.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(TS))]
+pub struct SymbolFetch {
+    /// The build id, in hexadecimal.
+    pub build_id: String,
+    /// `waiting`, `running` or `failed`. A complete one is among the files.
+    pub state: Word,
+    /// The worker that sends; empty if it does not run.
+    pub worker: String,
+    /// Bytes that the worker has sent.
+    pub received: u64,
+    /// Bytes that it has to send; 0 if that is not known yet.
+    pub bytes: u64,
+    /// Why it failed; empty if it did not.
+    pub problem: String,
 }
 
 /// A symbol file.
@@ -70,6 +90,23 @@ pub struct SymbolUploadAnswer {
     pub stored: bool,
     /// Whether the collector had the same file before.
     pub known: bool,
+}
+
+/// Body of `POST /api/v1/symbols/fetch`.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(TS))]
+#[serde(deny_unknown_fields)]
+pub struct SymbolsFetchRequest {
+    /// The build id, in hexadecimal.
+    pub build_id: String,
+}
+
+/// Answer of `POST /api/v1/symbols/fetch`.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(TS))]
+pub struct SymbolsFetchAnswer {
+    /// Connected workers that have functions of this build in their stacks.
+    pub agents: usize,
 }
 
 /// Body of `POST /api/v1/symbols/gc`.

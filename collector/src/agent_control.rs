@@ -82,6 +82,9 @@ pub(crate) struct AgentControl {
     last_id: u64,
     /// Requests without an answer yet.
     pending: Vec<(u64, oneshot::Sender<ThreadDumpResult>)>,
+    symbol_requests: mpsc::Sender<v1::SymbolRequest>,
+    /// The latest request for symbols, if it is not answered yet.
+    pending_symbols: Option<(u64, oneshot::Sender<v1::SymbolPiece>)>,
 }
 
 /// The stream's end: messages for the agent, apart from answers to its own messages.
@@ -89,6 +92,7 @@ pub(crate) struct AgentControl {
 pub(crate) struct ControlStream {
     settings: watch::Receiver<v1::Settings>,
     dump_requests: mpsc::Receiver<u64>,
+    symbol_requests: mpsc::Receiver<v1::SymbolRequest>,
 }
 
 /// An agent's answer to a request for a thread dump, by nodes of the collector's tree, or the reason
@@ -99,13 +103,16 @@ pub(crate) type ThreadDumpResult = Result<ThreadDump, String>;
 pub(crate) fn control_channel() -> (AgentControl, ControlStream) {
     let (settings_sender, settings) = watch::channel(v1::Settings::default());
     let (dump_sender, dump_requests) = mpsc::channel(AGENT_REQUESTS_MAX);
+    let (symbol_sender, symbol_requests) = mpsc::channel(AGENT_REQUESTS_MAX);
     let control = AgentControl {
         settings: settings_sender,
         dump_requests: dump_sender,
         last_id: 0,
         pending: Vec::new(),
+        symbol_requests: symbol_sender,
+        pending_symbols: None,
     };
-    (control, ControlStream { settings, dump_requests })
+    (control, ControlStream { settings, dump_requests, symbol_requests })
 }
 
 impl ControlStream {
@@ -120,6 +127,7 @@ impl ControlStream {
             id = self.dump_requests.recv() => {
                 Some(Kind::ThreadDumpRequest(v1::ThreadDumpRequest { id: id? }))
             }
+            request = self.symbol_requests.recv() => Some(Kind::SymbolRequest(request?)),
         }
     }
 }
@@ -146,6 +154,30 @@ impl AgentControl {
             let _ = sender.send(Err("too many requests at once; retry later".into()));
         }
         answer
+    }
+
+    /// Requests a piece of the symbols of a module. An earlier request for symbols is abandoned.
+    pub(crate) fn request_symbols(
+        &mut self,
+        build_id: &str,
+        offset: u64,
+    ) -> oneshot::Receiver<v1::SymbolPiece> {
+        let (sender, answer) = oneshot::channel();
+        self.last_id += 1;
+        let id = self.last_id;
+        let request = v1::SymbolRequest { id, build_id: build_id.to_owned(), offset };
+        // Without room the sender is dropped, which the requester notices.
+        self.pending_symbols =
+            self.symbol_requests.try_send(request).is_ok().then_some((id, sender));
+        answer
+    }
+
+    /// The request for symbols of that id, which is no longer pending then.
+    pub(crate) fn take_pending_symbols(
+        &mut self,
+        id: u64,
+    ) -> Option<oneshot::Sender<v1::SymbolPiece>> {
+        self.pending_symbols.take_if(|(pending, _)| *pending == id).map(|(_, sender)| sender)
     }
 
     /// The pending request of that id, which is no longer pending then.

@@ -119,6 +119,24 @@ pub(crate) fn symbols_stored(who: &Identity, build_id: &str, bytes: u64) {
     }
 }
 
+/// Agents are asked for the symbols of a build.
+pub(crate) fn symbols_requested(who: &Identity, build_id: &str) {
+    if let Some(Admitted { suppressed }) = SYMBOLS.admit() {
+        let who = &*short(&who.to_string());
+        let build_id = &*short(build_id);
+        tracing::info!(target: "audit", who, build_id, suppressed, "symbols requested from agents");
+    }
+}
+
+/// A symbol file was made of what an agent sent.
+pub(crate) fn symbols_fetched(worker: &str, build_id: &str) {
+    if let Some(Admitted { suppressed }) = SYMBOLS.admit() {
+        let worker = &*short(worker);
+        let build_id = &*short(build_id);
+        tracing::info!(target: "audit", worker, build_id, suppressed, "symbols fetched");
+    }
+}
+
 /// Symbol files were removed.
 pub(crate) fn symbols_removed(who: &Identity, files: usize) {
     if let Some(Admitted { suppressed }) = SYMBOLS.admit() {

@@ -10,8 +10,8 @@ use profiler_core::wire::{
     encode_weights, v1,
 };
 use profiler_core::{
-    CallTrie, Epoch, Frame, FrameId, NodeId, Outcome, State, SymbolTable, TaskDetail, TaskId,
-    TaskRecord, TaskTotals, Telemetry, TimeRange, Timestamp, WorkerId,
+    CallTrie, Epoch, Frame, FrameId, FrameKind, NodeId, Outcome, State, SymbolTable, TaskDetail,
+    TaskId, TaskRecord, TaskTotals, Telemetry, TimeRange, Timestamp, WorkerId,
 };
 
 use crate::shares::Account;
@@ -127,6 +127,20 @@ impl TestWorker {
     pub(crate) fn count_thread(&mut self, path: &str, state: State, nanoseconds: u64) {
         let node = self.node(path);
         self.threads.push((node, state, nanoseconds));
+    }
+
+    /// Counts a function without a name, in a task.
+    pub(crate) fn count_offset(&mut self, task: &str, build_id: &str, offset: u64) {
+        let function = Frame {
+            kind: FrameKind::Unresolved,
+            module: "/bin/worker",
+            build_id,
+            offset,
+            ..Frame::function("", "", 0)
+        };
+        let path = [Frame::task(task), function].map(|frame| self.symbols.intern(&frame));
+        let node = self.trie.insert_path(path.to_vec()).unwrap();
+        self.trie.add(node, State::Cpu, 10_000_000);
     }
 
     fn node(&mut self, stack: &str) -> NodeId {

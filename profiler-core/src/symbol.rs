@@ -266,6 +266,12 @@ impl SymbolTable {
         id
     }
 
+    /// The id of `text`, if the table has it.
+    #[must_use]
+    pub fn string_id(&self, text: &str) -> Option<StringId> {
+        self.string_ids.get(text).copied()
+    }
+
     /// Like [`SymbolTable::intern_string`], without copying the text.
     pub(crate) fn intern_shared(&mut self, text: &Arc<str>) -> StringId {
         if text.is_empty() {

@@ -4,14 +4,14 @@ use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use profiler_core::limits::bounded_name;
+use profiler_core::limits::{bounded, bounded_name};
 use profiler_core::wire::v1::{self, agent_message::Kind};
 use profiler_core::wire::{
     AppliedSettings, WireError, decode_settings, encode_applied, encode_thread_dump,
 };
 
 use super::allowance::Allowance;
-use crate::control::{Control, ThreadDumpReply};
+use crate::control::{Control, SymbolReply, SymbolRequest, ThreadDumpReply};
 use crate::sync::lock;
 
 /// Most requests that wait for a dump. Further ones are rejected.
@@ -20,6 +20,9 @@ const REQUESTS_MAX: usize = 16;
 /// Most thread dumps at once, and per second after that. Each visits every thread.
 const DUMPS_MAX: u32 = 16;
 const DUMPS_PER_SECOND: u32 = 2;
+
+/// Longest build id in hexadecimal; a longer one is of no module.
+const BUILD_ID_TEXT_MAX: usize = 128;
 
 /// Most changes of settings at once, and per second after that. Each ends a cycle.
 const SETTINGS_MAX: u32 = 16;
@@ -38,6 +41,8 @@ pub(crate) struct ControlStream<'a> {
     control: &'a Control,
     dump_reply: &'a Mutex<Option<ThreadDumpReply>>,
     requests: VecDeque<DumpRequest>,
+    /// The latest unanswered request for symbols.
+    symbols: Option<SymbolRequest>,
     /// The settings that were sent last.
     reported: Option<AppliedSettings>,
     dumps: Allowance,
@@ -69,6 +74,7 @@ impl<'a> ControlStream<'a> {
             control,
             dump_reply,
             requests: VecDeque::new(),
+            symbols: None,
             reported: None,
             dumps: Allowance::new(DUMPS_MAX, DUMPS_PER_SECOND, now),
             changes: Allowance::new(SETTINGS_MAX, SETTINGS_PER_SECOND, now),
@@ -100,9 +106,22 @@ impl<'a> ControlStream<'a> {
         self.requests.push_back(DumpRequest { id: request.id, number });
     }
 
+    /// Requests a piece of symbols. The symbolizer limits how fast they are read.
+    pub(super) fn request_symbols(&mut self, request: &v1::SymbolRequest) {
+        let request = SymbolRequest {
+            id: request.id,
+            build_id: bounded(&request.build_id, BUILD_ID_TEXT_MAX).into_owned(),
+            offset: request.offset,
+        };
+        self.control.request_symbols(request.clone());
+        self.symbols = Some(request);
+    }
+
     /// Whether [`ControlStream::next`] would return a message.
     pub(crate) fn has_next(&self) -> bool {
-        self.unreported_settings().is_some() || self.next_answerable().is_some()
+        self.unreported_settings().is_some()
+            || self.next_answerable().is_some()
+            || self.symbols.as_ref().is_some_and(|request| self.control.has_symbols(request))
     }
 
     /// Returns how long to wait for a wake-up before checking [`ControlStream::has_next`] again.
@@ -123,9 +142,13 @@ impl<'a> ControlStream<'a> {
             self.reported = Some(applied.clone());
             return Some(Kind::Applied(encode_applied(applied)));
         }
-        let index = self.next_answerable()?;
-        let request = self.requests.remove(index)?;
-        Some(Kind::ThreadDump(self.answer(request)))
+        if let Some(index) = self.next_answerable() {
+            let request = self.requests.remove(index)?;
+            return Some(Kind::ThreadDump(self.answer(request)));
+        }
+        let reply = self.control.take_symbols(self.symbols.as_ref()?)?;
+        self.symbols = None;
+        Some(Kind::SymbolPiece(encode_symbols(reply)))
     }
 
     /// Returns the settings, if they are applied and were not sent yet.
@@ -166,6 +189,16 @@ impl<'a> ControlStream<'a> {
     fn is_off(&self) -> bool {
         let (wanted, applied) = self.control.desired();
         applied && !wanted.settings.enabled
+    }
+}
+
+fn encode_symbols(SymbolReply { request, piece }: SymbolReply) -> v1::SymbolPiece {
+    let id = request.id;
+    match piece {
+        Ok(piece) => {
+            v1::SymbolPiece { id, bytes: piece.bytes, content: piece.content, ..Default::default() }
+        }
+        Err(reason) => v1::SymbolPiece { id, unavailable: reason.to_owned(), ..Default::default() },
     }
 }
 
@@ -324,5 +357,47 @@ mod tests {
             refused += 1;
         }
         assert_eq!(refused, 2);
+    }
+
+    #[test]
+    fn the_latest_request_for_symbols_is_answered_once() {
+        use crate::control::SymbolPiece;
+
+        let control = Control::new(SETTINGS);
+        let dump_reply = none();
+        let mut earlier = ControlStream::new(&control, &dump_reply);
+        earlier.next();
+        let request = |offset| v1::SymbolRequest { id: 1, build_id: "59fd0a2c".to_owned(), offset };
+        earlier.request_symbols(&request(0));
+        let of_earlier = control.take_symbol_request().unwrap();
+        let reply = |request, text: &str| SymbolReply {
+            request,
+            piece: Ok(SymbolPiece { bytes: 9, content: text.into() }),
+        };
+        // The next stream uses the same id for something else.
+        let mut stream = ControlStream::new(&control, &dump_reply);
+        stream.next();
+        stream.request_symbols(&request(4));
+        control.answer_symbols(reply(of_earlier, "early"));
+        assert!(!stream.has_next() && !earlier.has_next());
+        let request = control.take_symbol_request().unwrap();
+        assert_eq!((request.id, request.offset), (1, 4));
+        assert_eq!(control.take_symbol_request(), None);
+        assert!(!stream.has_next());
+        control.answer_symbols(reply(request.clone(), "later"));
+        assert!(stream.has_next() && !earlier.has_next());
+        let Some(Kind::SymbolPiece(piece)) = stream.next() else { panic!() };
+        assert_eq!((piece.id, piece.bytes, &*piece.content), (1, 9, &b"later"[..]));
+        assert!(!stream.has_next() && stream.next().is_none());
+
+        stream.request_symbols(&v1::SymbolRequest {
+            build_id: "5".repeat(1 << 20),
+            ..Default::default()
+        });
+        let request = control.take_symbol_request().unwrap();
+        assert!(request.build_id.len() <= BUILD_ID_TEXT_MAX);
+        control.answer_symbols(SymbolReply { request, piece: Err("it is gone") });
+        let Some(Kind::SymbolPiece(piece)) = stream.next() else { panic!() };
+        assert_eq!((&*piece.unavailable, piece.content.len()), ("it is gone", 0));
     }
 }

@@ -254,6 +254,11 @@ impl BatchQueue {
         *lock(&self.shared.dump_reply) = Some(reply);
         self.shared.wake.notify();
     }
+
+    /// An answer to a request for symbols is in [`Control`].
+    pub(crate) fn symbols_answered(&self) {
+        self.shared.wake.notify();
+    }
 }
 
 impl Drop for BatchQueue {

@@ -213,6 +213,10 @@ impl<'a> Session<'a> {
                 self.control.request_dump(request);
                 Ok(())
             }
+            Some(collector_message::Kind::SymbolRequest(request)) => {
+                self.control.request_symbols(&request);
+                Ok(())
+            }
             other => {
                 let got = kind_name(other.as_ref());
                 Err(SessionError::OutOfOrder { got, expected: "an answer or a request" })
@@ -347,6 +351,7 @@ fn kind_name(kind: Option<&collector_message::Kind>) -> &'static str {
         Some(collector_message::Kind::Refusal(_)) => "Refusal",
         Some(collector_message::Kind::Settings(_)) => "Settings",
         Some(collector_message::Kind::ThreadDumpRequest(_)) => "ThreadDumpRequest",
+        Some(collector_message::Kind::SymbolRequest(_)) => "SymbolRequest",
         None => "an unknown message",
     }
 }

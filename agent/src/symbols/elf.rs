@@ -1,5 +1,8 @@
 //! The parts of an ELF file that lead to its symbols: sections, build id, links to other files.
 
+#[cfg(feature = "ship")]
+mod extract;
+
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
@@ -124,11 +127,14 @@ impl Elf {
 
     /// The full table of symbols, else the one of the dynamic linker.
     pub(super) fn symbols(&self) -> Option<SymbolSections> {
+        let symbols = &self.sections[self.symbols_index()?];
+        let names = self.sections.get(symbols.link as usize)?;
+        Some(SymbolSections { symbols: symbols.clone(), names: names.clone() })
+    }
+
+    fn symbols_index(&self) -> Option<usize> {
         [SHT_SYMTAB, SHT_DYNSYM].into_iter().find_map(|kind| {
-            let mut sections = self.sections.iter();
-            let symbols = sections.find(|section| section.kind == kind && section.bytes > 0)?;
-            let names = self.sections.get(symbols.link as usize)?;
-            Some(SymbolSections { symbols: symbols.clone(), names: names.clone() })
+            self.sections.iter().position(|section| section.kind == kind && section.bytes > 0)
         })
     }
 

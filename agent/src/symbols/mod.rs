@@ -12,6 +12,8 @@ mod file;
 #[cfg(emberline_fuzzing)]
 #[allow(unreachable_pub, reason = "`crate::fuzzing` is the door")]
 pub mod fuzzing;
+#[cfg(feature = "ship")]
+mod piece;
 mod section;
 
 use std::path::{Path, PathBuf};
@@ -56,6 +58,9 @@ pub(crate) struct Resolver {
     memory: Option<Pages>,
     /// Addresses that have no name because there was no memory to find it.
     unnamed: u64,
+    /// By build id: modules whose code was sampled.
+    #[cfg(feature = "ship")]
+    sampled: FxHashMap<Arc<str>, Arc<CodeModule>>,
 }
 
 /// What stays of a module's files between batches.
@@ -104,6 +109,8 @@ impl Resolver {
         let same_module = |a: &usize, b: &usize| addresses[*a].module == addresses[*b].module;
         for group in order.chunk_by(same_module) {
             let module = addresses[group[0]].module;
+            #[cfg(feature = "ship")]
+            self.note_sampled(module);
             let mut open = None;
             match (module, &cache) {
                 (Some(module), _) if self.leaves(module) => {}

@@ -41,7 +41,8 @@ pub(crate) use scrape::ScrapeArg;
 pub(crate) use service::{DemoArgs, FleetWorkerArgs, LogFormat, ServeArgs};
 pub(crate) use store::{StoreArgs, StoreCommand, StorePlaceArgs};
 pub(crate) use symbols::{
-    CollectSymbolsArgs, ReduceSymbolsArgs, SymbolsArgs, SymbolsCommand, UploadSymbolsArgs,
+    CollectSymbolsArgs, FetchSymbolsArgs, ReduceSymbolsArgs, SymbolsArgs, SymbolsCommand,
+    UploadSymbolsArgs,
 };
 pub(crate) use tls::{SelfSignedArgs, TlsArgs, TlsCommand};
 pub(crate) use token::{

@@ -81,6 +81,11 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "URLS", env = "DEBUGINFOD_URLS", value_parser = debuginfod_urls)]
     pub(crate) debuginfod: Option<DebuginfodUrls>,
 
+    /// Ask a worker for the symbols of build ids that no other source has: one worker for each, at most
+    /// 1 MiB a second. It then decides which names everybody reads. See also `emberline symbols fetch`.
+    #[arg(long)]
+    pub(crate) symbols_from_agents: bool,
+
     /// Token file, see `emberline token`. As soon as it exists, every request needs a token. Default:
     /// tokens.json in the folder of --data.
     #[arg(long, value_name = "FILE")]

@@ -46,6 +46,14 @@ pub(crate) enum SymbolsCommand {
         emberline symbols gc\n  \
         emberline symbols gc --unused 30d")]
     Gc(CollectSymbolsArgs),
+    /// Ask a connected worker for the symbols of a build that it runs. Exit code 1: it has none.
+    #[command(after_help = "Examples:\n  \
+        emberline symbols fetch 59fd0a2c77e31b8a\n  \
+        emberline symbols list                            how far it is\n\n\
+        The worker sends the debug sections of its file, at most 1 MiB a second, and the collector makes \
+        a table of names of them. The command waits for the end; the fetch goes on without it. Needs a \
+        token of role operator, if the collector has tokens.")]
+    Fetch(FetchSymbolsArgs),
     /// Make a symbol file, to upload it from elsewhere.
     #[command(after_help = "Examples:\n  \
         emberline symbols reduce worker --output worker.symbols\n  \
@@ -77,6 +85,17 @@ pub(crate) struct CollectSymbolsArgs {
     /// Time without use, such as 30d.
     #[arg(long, value_name = "AGE", default_value = "90d", value_parser = age)]
     pub(crate) unused: Duration,
+}
+
+/// `emberline symbols fetch`
+#[derive(Args, Debug)]
+pub(crate) struct FetchSymbolsArgs {
+    /// Build id, as `emberline doctor` shows it.
+    #[arg(value_name = "BUILD-ID")]
+    pub(crate) build_id: String,
+
+    #[command(flatten)]
+    pub(crate) url: UrlArgs,
 }
 
 /// `emberline symbols reduce`

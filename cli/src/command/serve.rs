@@ -62,6 +62,7 @@ fn token_source(file: Option<PathBuf>, data: Option<&Path>) -> TokenSource {
 fn symbol_source(
     folder: Option<PathBuf>,
     servers: Option<DebuginfodUrls>,
+    agents: bool,
     has_data: bool,
 ) -> anyhow::Result<Option<SymbolSource>> {
     let DebuginfodUrls(mut debuginfod) = servers.unwrap_or_default();
@@ -71,11 +72,14 @@ fn symbol_source(
         say("debuginfod servers are not asked: symbols need --data DIR");
         debuginfod.clear();
     }
-    if folder.is_none() && debuginfod.is_empty() {
+    if agents && !has_data {
+        say("workers are not asked for symbols: symbols need --data DIR");
+    }
+    if !has_data {
         return Ok(None);
     }
     let program = std::env::current_exe().context("cannot find this program's file")?;
-    Ok(Some(SymbolSource { folder, debuginfod, program }))
+    Ok(Some(SymbolSource { folder, debuginfod, agents, program }))
 }
 
 /// The services to ask for profiles; each name is a worker.
@@ -110,7 +114,12 @@ async fn serve(args: ServeArgs) -> anyhow::Result<()> {
     let certificate = args.tls_cert.zip(args.tls_key);
     let certificate = certificate.map(|(cert, key)| CertificateFiles { cert, key });
     let client_ca = args.client_ca;
-    let symbols = symbol_source(args.symbols, args.debuginfod, args.data.is_some())?;
+    let symbols = symbol_source(
+        args.symbols,
+        args.debuginfod,
+        args.symbols_from_agents,
+        args.data.is_some(),
+    )?;
     let server = Collector::bind(ServeOptions {
         listen: args.listen,
         tls: certificate.map(|certificate| TlsOptions { certificate, client_ca }),

@@ -3,10 +3,13 @@
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
 use std::path::Path;
+use std::thread::sleep;
+use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use api::{
-    SymbolUploadAnswer, SymbolsAnswer, SymbolsGcAnswer, SymbolsGcRequest, SymbolsVerifyAnswer,
+    SymbolUploadAnswer, SymbolsAnswer, SymbolsFetchAnswer, SymbolsFetchRequest, SymbolsGcAnswer,
+    SymbolsGcRequest, SymbolsVerifyAnswer,
 };
 use collector::limits::SYMBOL_PIECE_BYTES_MAX;
 use nix::sys::resource::{Resource, setrlimit};
@@ -14,8 +17,8 @@ use sha2::{Digest as _, Sha256};
 use symbols::file::{Detail, Facts, SymbolFile, SymbolFileError, reduce};
 
 use crate::args::{
-    AskArgs, CollectSymbolsArgs, ReduceSymbolsArgs, RowFormat, SymbolsArgs, SymbolsCommand,
-    UploadSymbolsArgs,
+    AskArgs, CollectSymbolsArgs, FetchSymbolsArgs, ReduceSymbolsArgs, RowFormat, SymbolsArgs,
+    SymbolsCommand, UploadSymbolsArgs,
 };
 use crate::client::external::download;
 use crate::client::{Client, Query};
@@ -25,6 +28,9 @@ use crate::view::symbols as view;
 
 /// Most address space of a limited process: what a debug file of 3 GB needs.
 const ADDRESS_SPACE_MAX: u64 = 8 << 30;
+/// How often to ask how far a fetch is.
+const FETCH_POLL_INTERVAL: Duration = Duration::from_secs(1);
+
 /// Most seconds of CPU time of a limited process.
 const CPU_SECONDS_MAX: u64 = 240;
 
@@ -34,6 +40,7 @@ pub(crate) fn run(args: &SymbolsArgs) -> anyhow::Result<()> {
         SymbolsCommand::List(args) => list(args),
         SymbolsCommand::Verify(args) => verify(args),
         SymbolsCommand::Gc(args) => remove_unused(args),
+        SymbolsCommand::Fetch(args) => fetch(args),
         SymbolsCommand::Reduce(args) => reduce_to_file(args),
     }
 }
@@ -149,6 +156,35 @@ fn remove_unused(args: &CollectSymbolsArgs) -> anyhow::Result<()> {
     let answer = client.post("symbols/gc", &request)?;
     let removed: SymbolsGcAnswer = client.parse(&answer.body)?;
     print(view::removed(&removed).as_bytes())
+}
+
+/// Asks a worker, and waits for the end.
+fn fetch(args: &FetchSymbolsArgs) -> anyhow::Result<()> {
+    let client = Client::new(&args.url.url)?;
+    let build_id = &args.build_id;
+    let request = SymbolsFetchRequest { build_id: build_id.clone() };
+    let answer = client.post("symbols/fetch", &request)?;
+    let asked: SymbolsFetchAnswer = client.parse(&answer.body)?;
+    say(&view::asked(asked.agents));
+    let mut shown = String::new();
+    loop {
+        let answer = client.get("symbols", &Query::default())?;
+        let list: SymbolsAnswer = client.parse(&answer.body)?;
+        let Some(fetch) = list.fetches.iter().find(|fetch| fetch.build_id == *build_id) else {
+            let file = list.files.iter().find(|file| file.build_id == *build_id);
+            let file = file.context("the collector removed the symbols again")?;
+            return print(view::fetched(file).as_bytes());
+        };
+        if !fetch.problem.is_empty() {
+            bail!("the symbols of build id {build_id} were not fetched: {}", fetch.problem);
+        }
+        let progress = view::progress(fetch);
+        if progress != shown {
+            say(&progress);
+            shown = progress;
+        }
+        sleep(FETCH_POLL_INTERVAL);
+    }
 }
 
 /// The file, or what was downloaded from its URL.

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use api::{SymbolsAnswer, SymbolsGcAnswer, SymbolsVerifyAnswer};
+use api::{SymbolFetch, SymbolFile, SymbolsAnswer, SymbolsGcAnswer, SymbolsVerifyAnswer};
 use flamegraph::text::printable;
 use symbols::file::Facts;
 
@@ -46,7 +46,45 @@ pub(crate) fn list(list: &SymbolsAnswer) -> String {
     }
     let files = counted(list.files.len() as u64, "symbol file");
     let end = format!("{files}, {} of {} bytes\n", grouped(list.bytes), grouped(list.bytes_max));
-    grid.text() + &end
+    let fetches = list.fetches.iter().map(|fetch| {
+        let problem = match &*fetch.problem {
+            "" => String::new(),
+            problem => format!(": {}", printable(problem)),
+        };
+        format!("build id {}: {}{problem}\n", fetch.build_id, progress(fetch))
+    });
+    grid.text() + &end + &fetches.collect::<String>()
+}
+
+/// The answer to a request for a fetch.
+pub(crate) fn asked(agents: usize) -> String {
+    format!("{} with this build id; one of them is asked", counted(agents as u64, "worker"))
+}
+
+/// How far a fetch is.
+pub(crate) fn progress(fetch: &SymbolFetch) -> String {
+    let SymbolFetch { state, worker, received, bytes, .. } = fetch;
+    match (&**state, *bytes) {
+        ("running", 0) => "a worker is asked".to_owned(),
+        ("running", bytes) => format!(
+            "worker {} has sent {} of {} bytes",
+            printable(worker),
+            grouped(*received),
+            grouped(bytes)
+        ),
+        ("waiting", _) => "waiting for the fetch of another build id".to_owned(),
+        _ => "not fetched".to_owned(),
+    }
+}
+
+/// What became of a fetch.
+pub(crate) fn fetched(file: &SymbolFile) -> String {
+    let SymbolFile { build_id, detail, bytes, source_bytes, .. } = file;
+    format!(
+        "build id {build_id}: {detail}, {} bytes of {}\n",
+        grouped(*bytes),
+        grouped(*source_bytes)
+    )
 }
 
 pub(crate) fn verified(verified: &SymbolsVerifyAnswer) -> String {

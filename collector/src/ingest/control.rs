@@ -1,4 +1,6 @@
-//! Requests to connected agents: settings and thread dumps.
+//! Requests to connected agents: settings, thread dumps and symbols.
+
+use std::sync::Arc;
 
 use profiler_core::wire::{ThreadDump, decode_applied, decode_thread_dump, encode_settings, v1};
 use profiler_core::{Epoch, Settings, SettingsChange, ThreadSnapshot, Timestamp, WorkerId};
@@ -7,7 +9,7 @@ use tokio::sync::{oneshot, watch};
 use super::{Attachment, Ingest, StaleStream};
 use crate::agent_control::{ControlStream, ThreadDumpResult, control_channel};
 use crate::session::{Presence, Session, SessionCell};
-use crate::sync::lock;
+use crate::sync::{lock, read};
 
 /// A request to one agent for a thread dump.
 #[derive(Debug)]
@@ -125,6 +127,49 @@ impl Ingest {
             }
         }
         requests
+    }
+
+    /// The connected agents that have this build id in their stacks.
+    pub(crate) fn agents_with_build(&self, build_id: &str) -> Vec<Arc<SessionCell>> {
+        let Some(id) = read(&self.state.tree).symbols.string_id(build_id) else {
+            return Vec::new();
+        };
+        let mut cells = self.state.sessions(&[]);
+        cells.retain(|cell| {
+            let session = lock(&cell.state);
+            let is_connected = session.presence == Presence::Connected && session.control.is_some();
+            is_connected && session.translation.has_string(id)
+        });
+        cells
+    }
+
+    /// Requests a piece of a module's symbols from the agent of a session; `None` if it is not connected.
+    pub(crate) fn request_symbols(
+        &self,
+        cell: &SessionCell,
+        build_id: &str,
+        offset: u64,
+    ) -> Option<oneshot::Receiver<v1::SymbolPiece>> {
+        let mut session = lock(&cell.state);
+        let is_connected = session.presence == Presence::Connected;
+        let control = session.control.as_mut().filter(|_| is_connected)?;
+        Some(control.request_symbols(build_id, offset))
+    }
+
+    /// Passes a piece of symbols to the request that it answers. Without such a request it is dropped.
+    pub(crate) fn receive_symbol_piece(
+        &self,
+        attachment: &Attachment,
+        piece: v1::SymbolPiece,
+        received_at: Timestamp,
+    ) -> Result<(), StaleStream> {
+        let mut session = attachment.session(received_at)?;
+        let pending = session.control.as_mut();
+        if let Some(pending) = pending.and_then(|control| control.take_pending_symbols(piece.id)) {
+            // The requester may have given up.
+            let _ = pending.send(piece);
+        }
+        Ok(())
     }
 
     /// Passes a thread dump to the request that it answers. Without such a request it is dropped.

@@ -35,6 +35,18 @@ pub const REDUCE_MAX: Duration = Duration::from_secs(300);
 /// Most builds that wait for their files to be read.
 pub const WANTED_BUILDS_MAX: usize = 256;
 
+/// Most bytes of the symbols that an agent sends of one module: at its 1 MiB a second, 17 minutes.
+pub const AGENT_SYMBOLS_BYTES_MAX: u64 = 1 << 30;
+
+/// Longest time in which an agent sends a piece of symbols.
+pub const SYMBOL_PIECE_WAIT_MAX: Duration = Duration::from_secs(30);
+
+/// Most agents that are asked for the symbols of one build, one after the other.
+pub const SYMBOL_AGENTS_MAX: usize = 4;
+
+/// Most builds whose symbols are to be fetched from agents.
+pub const SYMBOL_FETCHES_MAX: usize = 256;
+
 /// Most builds of which it is known why they have no names.
 pub const FINDINGS_MAX: usize = 4_096;
 

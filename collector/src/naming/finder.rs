@@ -27,10 +27,23 @@ const MESSAGE_BYTES_MAX: u64 = 2_000;
 /// Variables that a reader keeps: where the authorities of HTTPS servers are.
 const AUTHORITIES: [&str; 2] = ["SSL_CERT_FILE", "SSL_CERT_DIR"];
 
+/// What became of the search for a build.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Found {
+    /// It has a symbol file now.
+    Made,
+    /// No source has it.
+    Nowhere,
+    /// Its file cannot be used.
+    Failed,
+}
+
 /// Looks for the files of builds that queries want.
 #[derive(Debug)]
 pub(super) struct Finder {
     source: SymbolSource,
+    /// Held while a reader runs: one at a time.
+    reading: Mutex<()>,
     state: Mutex<State>,
 }
 
@@ -51,11 +64,25 @@ struct Failed {
 
 impl Finder {
     pub(super) fn new(source: SymbolSource) -> Finder {
-        Finder { source, state: Mutex::default() }
+        Finder { source, reading: Mutex::default(), state: Mutex::default() }
+    }
+
+    /// Whether agents are asked for what no other source has.
+    pub(super) fn asks_agents(&self) -> bool {
+        self.source.agents
+    }
+
+    /// Whether there is anything to look for by itself.
+    fn has_sources(&self) -> bool {
+        let SymbolSource { folder, debuginfod, agents, .. } = &self.source;
+        folder.is_some() || !debuginfod.is_empty() || *agents
     }
 
     /// Notes that a query wants the names of a build.
     pub(super) fn want(&self, build: &str) {
+        if !self.has_sources() {
+            return;
+        }
         let mut state = lock(&self.state);
         let is_known = state.reading.as_deref() == Some(build)
             || state.wanted.iter().any(|wanted| wanted == build)
@@ -77,19 +104,19 @@ impl Finder {
         match state.failed.get(build) {
             Some(Failed { reason: Some(reason), .. }) => Missing::Unusable(reason.clone()),
             Some(Failed { reason: None, .. }) => Missing::NoFile,
-            None if is_build_id(build) => Missing::Pending,
+            None if is_build_id(build) && self.has_sources() => Missing::Pending,
             None => Missing::NoFile,
         }
     }
 
-    /// Looks for the file of a build and makes its symbol file. Returns whether it has one now.
-    pub(super) fn find(&self, files: &SymbolFiles, build: &str) -> bool {
+    /// Looks for the file of a build and makes its symbol file.
+    pub(super) fn find(&self, files: &SymbolFiles, build: &str) -> Found {
         let found = self.reduce(files, build);
         let mut state = lock(&self.state);
         state.reading = None;
         state.failed.remove(build);
         let reason = match found {
-            Ok(true) => return true,
+            Ok(true) => return Found::Made,
             Ok(false) => None,
             Err(reason) => Some(reason),
         };
@@ -99,8 +126,9 @@ impl Finder {
         if state.failed.len() >= FINDINGS_MAX {
             state.failed.clear();
         }
+        let found = if reason.is_none() { Found::Nowhere } else { Found::Failed };
         state.failed.insert(build.to_owned(), Failed { reason, at: Instant::now() });
-        false
+        found
     }
 
     /// Whether there is a file. The error is for people.
@@ -126,7 +154,13 @@ impl Finder {
 
     /// Makes the symbol file of a build from a file or a URL, in another process. Returns whether there
     /// is such a file. The error is for people.
-    fn read(&self, files: &SymbolFiles, build: &str, from: &OsStr) -> Result<bool, String> {
+    pub(super) fn read(
+        &self,
+        files: &SymbolFiles,
+        build: &str,
+        from: &OsStr,
+    ) -> Result<bool, String> {
+        let _reading = lock(&self.reading);
         let in_words = |error: FileError| error.to_string();
         let output = files.partial(&format!("found-{build}")).map_err(in_words)?;
         let child = Command::new(&self.source.program)
@@ -151,6 +185,11 @@ impl Finder {
             check_build(&file, build).map_err(in_words)?;
             file.verify().map_err(|error| error.to_string())?;
             let _changing = lock(&files.changing);
+            if let Ok(Some(known)) = files.file(build)
+                && known.facts().detail >= file.facts().detail
+            {
+                return Err(format!("it has symbols already: {}", known.facts().detail.name()));
+            }
             files.put(&output, build).map_err(in_words)?;
             Ok(true)
         });

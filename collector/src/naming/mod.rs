@@ -3,6 +3,7 @@
 //!
 //! `docs/design/symbols.md` has the reasons.
 
+mod fetches;
 mod files;
 mod finder;
 mod upload;
@@ -14,12 +15,15 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use profiler_core::{Frame, Timestamp};
+use symbols::file::Detail;
 
+pub(crate) use self::fetches::{AgentPiece, Fetch, FetchProgress, FetchState};
+use self::fetches::{Fetches, PieceError};
 use self::files::SymbolFiles;
 pub(crate) use self::files::{FileError, ListedFile};
-use self::finder::Finder;
+use self::finder::{Finder, Found};
 pub(crate) use self::upload::{Piece, Received, UploadError};
-use crate::limits::{LOOKUP_ADDRESSES, NAMED_ADDRESSES_MAX, NAMING_WAIT_MAX};
+use crate::limits::{LOOKUP_ADDRESSES, NAMED_ADDRESSES_MAX, NAMING_WAIT_MAX, SYMBOL_FETCHES_MAX};
 use crate::sync::lock;
 
 /// The functions at an address: the compiled one, then those inlined into it.
@@ -29,13 +33,15 @@ pub(crate) type Functions = Arc<[Frame<Arc<str>>]>;
 pub(crate) type Addresses = BTreeMap<Arc<str>, BTreeSet<u64>>;
 
 /// Where a collector looks for files with debug information: in the folder, then at the servers in
-/// their order.
+/// their order, then at an agent that runs the program.
 #[derive(Clone, Debug)]
 pub struct SymbolSource {
     /// A folder in GNU layout: `.build-id/xx/yyyy.debug`.
     pub folder: Option<PathBuf>,
     /// URLs of debuginfod servers, to which `/buildid/BUILDID/debuginfo` is added.
     pub debuginfod: Vec<String>,
+    /// Whether agents are asked for what no other source has. An operator may ask them anyway.
+    pub agents: bool,
     /// The program that fetches and reads such a file, in a process of its own: `PROGRAM symbols reduce
     /// FILE-OR-URL --output FILE`. It ends with [`NOT_FOUND_CODE`] if a server does not have the file.
     pub program: PathBuf,
@@ -50,6 +56,7 @@ pub(crate) struct Naming {
     /// `None`: the collector has no folder.
     files: Option<SymbolFiles>,
     finder: Option<Finder>,
+    fetches: Fetches,
     /// Rises whenever an address may have another name than before.
     revision: AtomicU64,
     known: Mutex<KnownNames>,
@@ -63,6 +70,25 @@ struct KnownNames {
     count: usize,
     /// Builds with addresses that no query had the time to look up.
     unfinished: BTreeSet<Arc<str>>,
+}
+
+/// Why symbols cannot be fetched from agents.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum FetchError {
+    #[error("this collector keeps no symbols, because it keeps nothing: start it with --data DIR")]
+    NoFolder,
+    #[error("this collector was started without a program that reads files of symbols")]
+    NoReader,
+    #[error("build_id={0:?} is no build id: 8 to 128 digits of lowercase hexadecimal are expected")]
+    BuildId(String),
+    #[error("the collector has functions and lines of build id {0} already")]
+    Known(String),
+    #[error(
+        "no connected worker has functions of build id {0} in its stacks; `emberline workers` lists          the workers"
+    )]
+    NoAgent(String),
+    #[error("{SYMBOL_FETCHES_MAX} other builds wait for their symbols; try again later")]
+    TooMany,
 }
 
 /// Why a module has no names.
@@ -150,6 +176,9 @@ impl Naming {
             return Missing::NoBuildId;
         }
         let Some(files) = &self.files else { return Missing::NoFile };
+        if self.fetches.is_open(build) {
+            return Missing::Pending;
+        }
         if lock(&self.known).unfinished.contains(build) {
             return Missing::Pending;
         }
@@ -200,10 +229,79 @@ impl Naming {
     pub(crate) fn find_next(&self) -> bool {
         let (Some(files), Some(finder)) = (&self.files, &self.finder) else { return false };
         let Some(build) = finder.next() else { return false };
-        if finder.find(files, &build) {
-            self.revise();
+        match finder.find(files, &build) {
+            Found::Made => self.revise(),
+            // Without room, it is found missing again later.
+            Found::Nowhere if finder.asks_agents() => drop(self.fetches.add(&build)),
+            Found::Nowhere | Found::Failed => {}
         }
         true
+    }
+
+    /// Checks that the symbols of a build can be fetched from agents.
+    pub(crate) fn check_fetch(&self, build: &str) -> Result<(), FetchError> {
+        let files = self.files.as_ref().ok_or(FetchError::NoFolder)?;
+        if self.finder.is_none() {
+            return Err(FetchError::NoReader);
+        }
+        if !is_build_id(build) {
+            let build = profiler_core::limits::bounded(build, 140);
+            return Err(FetchError::BuildId(build.into_owned()));
+        }
+        match files.file(build) {
+            Ok(Some(file)) if file.facts().detail == Detail::Lines => {
+                Err(FetchError::Known(build.to_owned()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Queues a fetch of the symbols of a build.
+    pub(crate) fn add_fetch(&self, build: &str) -> Result<(), FetchError> {
+        if self.fetches.add(build) { Ok(()) } else { Err(FetchError::TooMany) }
+    }
+
+    /// The next build whose symbols agents are to be asked for.
+    pub(crate) fn next_fetch(&self) -> Option<String> {
+        self.fetches.next()
+    }
+
+    /// All fetches that are not complete.
+    pub(crate) fn fetches(&self) -> Vec<Fetch> {
+        self.fetches.list()
+    }
+
+    /// Where the next piece of a build begins.
+    pub(crate) fn fetched_bytes(&self, build: &str) -> Result<u64, FileError> {
+        self.files.as_ref().map_or(Ok(0), |files| Fetches::received(files, build))
+    }
+
+    /// Adds a piece that an agent sent. Returns whether it was the last one.
+    pub(crate) fn add_fetched(&self, piece: &AgentPiece<'_>) -> Result<bool, PieceError> {
+        self.files.as_ref().map_or(Ok(false), |files| self.fetches.append(files, piece))
+    }
+
+    /// Makes the symbol file of a build from the pieces of agents, in a process of its own. The error is
+    /// for people.
+    pub(crate) fn store_fetched(&self, build: &str) -> Result<(), String> {
+        let (Some(files), Some(finder)) = (&self.files, &self.finder) else { return Ok(()) };
+        let path = Fetches::path(files, build).map_err(|error| error.to_string())?;
+        let read = finder.read(files, build, path.as_os_str());
+        let _ = std::fs::remove_file(&path);
+        read?;
+        self.revise();
+        Ok(())
+    }
+
+    /// The fetch of a build ended.
+    pub(crate) fn end_fetch(&self, build: &str, result: Result<(), String>) {
+        self.fetches.end(build, result);
+    }
+
+    /// Addresses whose names are kept.
+    #[cfg(test)]
+    fn names_kept(&self) -> usize {
+        lock(&self.known).count
     }
 
     fn revise(&self) {

@@ -11,6 +11,8 @@ use symbols::file::{build_id_of, reduce};
 use tempfile::TempDir;
 
 use super::*;
+use crate::collector::{Collector, Settings};
+use crate::testing::{TestWorker, account, at, at_once};
 
 const SOURCE: &str = "
 static inline __attribute__((always_inline)) long twice(long a) { return a * 2 ^ a >> 3; }
@@ -257,6 +259,7 @@ fn source(libraries: &Libraries, script: &str) -> SymbolSource {
     SymbolSource {
         folder: Some(libraries.folder.path().to_owned()),
         debuginfod: Vec::new(),
+        agents: false,
         program,
     }
 }
@@ -302,13 +305,12 @@ fn a_file_that_the_collector_finds_is_read_once() {
     let script = format!("echo start >> {}; cp {} $6", starts.display(), made.display());
     let naming = libraries.naming(Some(source(&libraries, &script)));
     let before = naming.revision();
-    // The profiles of 1,000 workers that run this build, before and after.
-    for _ in 0..500 {
+    for _ in 0..2 {
         assert!(libraries.names(&naming).is_empty());
     }
     assert!(naming.find_next());
     assert!(naming.revision() > before);
-    for _ in 0..500 {
+    for _ in 0..2 {
         assert!(libraries.names(&naming).contains("sum + twice"));
         assert!(!naming.find_next());
     }
@@ -352,4 +354,180 @@ fn servers_are_asked_in_their_order_and_a_missing_file_is_no_failure() {
     let asked = fs::read_to_string(&asked).unwrap();
     let servers = asked.lines().map(|url| url.split('/').nth(2).unwrap());
     assert_eq!(servers.collect::<Vec<_>>(), ["none", "bad", "good"]);
+}
+
+/// The addresses of `sum`.
+fn code(libraries: &Libraries) -> Vec<u64> {
+    let build: Arc<str> = libraries.build_id.as_str().into();
+    let naming = libraries.naming(None);
+    upload(&naming, &build, &libraries.symbols("a"), 1 << 20, false).unwrap();
+    let names = naming.names(&Addresses::from([(build.clone(), (0x1000..0x1100).collect())]));
+    naming.remove_unused(Timestamp::from_unix_ns(i64::MAX)).unwrap();
+    let named = names[&build].iter().filter(|(_, functions)| !functions.is_empty());
+    named.map(|(address, _)| *address).take(16).collect()
+}
+
+#[test]
+fn a_thousand_workers_of_one_build_are_symbolized_once() {
+    let libraries = Libraries::compile();
+    let build = &libraries.build_id;
+    let code = code(&libraries);
+    let folder = libraries.folder.path();
+    let made = folder.join("made");
+    fs::write(&made, libraries.symbols("a")).unwrap();
+    let debug = path_of(&folder.join(".build-id"), build, "debug");
+    fs::create_dir_all(debug.parent().unwrap()).unwrap();
+    fs::write(&debug, "its reader does not look").unwrap();
+    let starts = folder.join("starts");
+    let script = format!("echo start >> {}; cp {} $6", starts.display(), made.display());
+    let naming = libraries.naming(Some(source(&libraries, &script)));
+    let collector = Collector::new(Settings { naming, ..Settings::default() });
+    let naming = &collector.state.naming;
+
+    let mut nodes = Vec::new();
+    for number in 0..1_000 {
+        let mut worker = TestWorker::new(&format!("w{number}"), 1);
+        let attachment =
+            at_once(collector.ingest.attach(&account(), worker.hello(), at(0))).unwrap().attachment;
+        code.iter().for_each(|address| worker.count_offset("load", build, *address));
+        let dictionary = worker.dictionary().unwrap();
+        assert_eq!(
+            collector.ingest.receive_dictionary(&attachment, &dictionary, at(0)).unwrap(),
+            None
+        );
+        let session = lock(&attachment.cell.state);
+        nodes.push(session.translation.node(profiler_core::NodeId(2)).unwrap());
+    }
+    let name = |node: profiler_core::NodeId| {
+        let excerpt = collector.state.excerpt([node.0].into_iter().collect());
+        let path = excerpt.path(excerpt.node(node));
+        let frames = path.map(|frame| excerpt.frame(frame).function.to_owned());
+        frames.collect::<Vec<_>>()
+    };
+    assert!(nodes.iter().all(|node| name(*node)[0].is_empty()));
+    assert!(naming.find_next() && !naming.find_next());
+    for node in nodes {
+        assert_eq!(name(node).last().unwrap(), "load");
+        assert!(name(node).iter().any(|function| function == "sum"), "{:?}", name(node));
+        assert!(!naming.find_next());
+    }
+    assert_eq!(fs::read_to_string(&starts).unwrap().lines().count(), 1, "starts of the reader");
+    assert_eq!(naming.names_kept(), 1, "addresses that were looked up");
+}
+
+/// Pieces of these sizes that a worker sends; the error is the last one's.
+fn send_pieces(
+    naming: &Naming,
+    build_id: &str,
+    content: &[u8],
+    step: usize,
+) -> Result<bool, String> {
+    let mut is_complete = false;
+    for piece in content.chunks(step) {
+        let offset = naming.fetched_bytes(build_id).unwrap();
+        let bytes = content.len() as u64;
+        let piece = AgentPiece { build_id, worker: "w", offset, bytes, content: piece };
+        is_complete = naming.add_fetched(&piece).map_err(|error| error.to_string())?;
+    }
+    Ok(is_complete)
+}
+
+#[test]
+fn what_an_agent_sends_is_read_by_another_process_and_a_fetch_continues_where_it_was() {
+    let libraries = Libraries::compile();
+    let build = &libraries.build_id;
+    let made = libraries.folder.path().join("made");
+    fs::write(&made, libraries.symbols("a")).unwrap();
+    // PROGRAM symbols reduce --limited FILE --output FILE
+    let script =
+        format!("cmp -s $4 {0}/a || exit 1; cp {0}/made $6", libraries.folder.path().display());
+    let open = |agents| {
+        let source = source(&libraries, &script);
+        libraries.naming(Some(SymbolSource { folder: None, agents, ..source }))
+    };
+    let naming = open(false);
+    assert!(libraries.names(&naming).is_empty() && !naming.find_next());
+    assert_eq!(naming.why_missing(build), Missing::NoFile, "agents are not asked by themselves");
+    assert_eq!(naming.next_fetch(), None);
+
+    let naming = open(true);
+    assert!(libraries.names(&naming).is_empty() && naming.find_next());
+    assert_eq!(naming.next_fetch().as_deref(), Some(&**build));
+    assert_eq!(naming.why_missing(build), Missing::Pending);
+    let whole = fs::read(libraries.folder.path().join("a")).unwrap();
+    let half = whole.len() / 2;
+    let part = AgentPiece {
+        build_id: build,
+        worker: "first",
+        offset: 0,
+        bytes: whole.len() as u64,
+        content: &whole[..half],
+    };
+    assert!(!naming.add_fetched(&part).unwrap());
+    let running = FetchProgress {
+        worker: "first".to_owned(),
+        received: half as u64,
+        bytes: whole.len() as u64,
+    };
+    assert_eq!(naming.fetches()[0].state, FetchState::Running(running));
+
+    // Another worker, and a collector that started again.
+    let naming = open(true);
+    naming.check_fetch(build).unwrap();
+    naming.add_fetch(build).unwrap();
+    naming.next_fetch().unwrap();
+    assert_eq!(naming.fetched_bytes(build).unwrap(), half as u64);
+    let rest = AgentPiece { offset: half as u64, content: &whole[half..], ..part };
+    assert!(naming.add_fetched(&rest).unwrap());
+    naming.store_fetched(build).unwrap();
+    naming.end_fetch(build, Ok(()));
+    assert!(libraries.names(&naming).contains("sum + twice"));
+    assert!(naming.fetches().is_empty());
+    assert_eq!(naming.fetched_bytes(build).unwrap(), 0, "the pieces are removed");
+    let error = naming.check_fetch(build).unwrap_err().to_string();
+    assert!(error.contains("functions and lines of build id"), "{error}");
+}
+
+#[test]
+fn pieces_that_contradict_each_other_are_rejected_and_bounded() {
+    let libraries = Libraries::compile();
+    let build = &libraries.build_id;
+    let naming = libraries.naming(Some(source(&libraries, "echo damaged >&2; exit 1")));
+    naming.add_fetch(build).unwrap();
+    naming.next_fetch().unwrap();
+    let piece = |offset, bytes, content| {
+        let piece = AgentPiece { build_id: build, worker: "w", offset, bytes, content };
+        naming.add_fetched(&piece).map_err(|error| error.to_string())
+    };
+    let errors = [
+        piece(0, 1 << 40, b"abc").unwrap_err(),
+        piece(0, 2, b"abc").unwrap_err(),
+        piece(0, 9, b"").unwrap_err(),
+        piece(0, 9, b"abc").and_then(|_| piece(3, 8, b"def")).unwrap_err(),
+    ];
+    expect![[r#"
+        its symbols have 1099511627776 bytes; at most 1073741824 are fetched
+        it sent 3 bytes from byte 0 of 2
+        it sent 0 bytes from byte 0 of 9
+        its symbols have 8 bytes, not 9 as at first: another file, so start again
+    "#]]
+    .assert_eq(&(errors.join("\n") + "\n"));
+    assert_eq!(naming.fetched_bytes(build).unwrap(), 0, "the next worker starts again");
+
+    assert!(send_pieces(&naming, build, b"no ELF file", 4).unwrap());
+    let error = naming.store_fetched(build).unwrap_err();
+    assert!(error.contains("damaged"), "{error}");
+    naming.end_fetch(build, Err(error.clone()));
+    assert_eq!(naming.fetches()[0].state, FetchState::Failed(error));
+    assert_eq!(naming.why_missing(build), Missing::NoFile);
+    assert!(naming.list().is_empty());
+    assert_eq!(SymbolFiles::new(libraries.folder.path().join("data/symbols")).bytes(), 0);
+
+    assert!(naming.check_fetch("../../etc").unwrap_err().to_string().contains("is no build id"));
+    assert!(Naming::default().check_fetch(build).unwrap_err().to_string().contains("--data DIR"));
+    for number in 0..SYMBOL_FETCHES_MAX {
+        naming.add_fetch(&format!("{number:08x}")).unwrap();
+    }
+    assert!(naming.add_fetch("ffffffff").is_err());
+    naming.add_fetch("00000000").unwrap();
 }

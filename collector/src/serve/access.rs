@@ -98,6 +98,7 @@ pub(super) const ROUTES: &[Route] = &[
     route(Method::POST, "/api/v1/symbols", Access::Operator),
     route(Method::GET, "/api/v1/symbols/verify", Access::Operator),
     route(Method::POST, "/api/v1/symbols/gc", Access::Operator),
+    route(Method::POST, "/api/v1/symbols/fetch", Access::Operator),
     route(Method::GET, "/api/v1/updates", Access::Reader),
     route(Method::GET, "/api/v1/transfers", Access::Reader),
     route(Method::GET, "/api/v1/resources", Access::Reader),

@@ -286,6 +286,11 @@ impl Stream {
                         self.collector.ingest.receive_thread_dump(attachment, &dump, received_at);
                     taken.map(|()| None).map_err(|StaleStream| taken_over_status())?
                 }
+                Some(agent_message::Kind::SymbolPiece(piece)) => {
+                    let taken =
+                        self.collector.ingest.receive_symbol_piece(attachment, piece, received_at);
+                    taken.map(|()| None).map_err(|StaleStream| taken_over_status())?
+                }
                 Some(agent_message::Kind::Goodbye(_)) => return Ok(()),
                 Some(agent_message::Kind::Hello(_)) => {
                     return Err(Status::invalid_argument("Hello may come only once in a stream"));

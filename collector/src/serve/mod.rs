@@ -36,6 +36,7 @@ mod return_path;
 mod revocable;
 mod session;
 mod sse;
+mod symbol_fetch;
 mod symbols;
 mod tables;
 mod telemetry;
@@ -65,6 +66,7 @@ use self::ingest::Ingest;
 use self::origin::PublicNames;
 pub use self::push::ScrapeTarget;
 use self::reader::Reader;
+use self::symbol_fetch::fetch_symbols;
 use crate::auth::{TokenFileError, TokenSource, Tokens};
 use crate::clock::Clock;
 use crate::collector::{Collector, Settings};
@@ -365,6 +367,7 @@ impl Server {
             stopping.clone(),
         ));
         let finder = tokio::spawn(find_symbols(self.collector.clone(), stopping.clone()));
+        let fetcher = tokio::spawn(fetch_symbols(self.collector.clone(), stopping.clone()));
         for target in self.scrapes {
             let collector = self.collector.clone();
             let task_label = self.task_label.clone();
@@ -397,6 +400,7 @@ impl Server {
         };
         sweeper.abort();
         finder.abort();
+        fetcher.abort();
         // May write for a while.
         let collector = self.collector;
         let ended =

@@ -17,7 +17,7 @@ use super::identity::Identity;
 use super::reader::{Asking, Pairs, Reader, blocking, pairs_of};
 use crate::audit;
 use crate::limits::{BODY_BYTES_MAX, SYMBOL_PIECE_BYTES_MAX, nanoseconds};
-use crate::naming::{Piece, UploadError};
+use crate::naming::{FetchError, Piece, UploadError};
 use crate::query::{SymbolUpload, no_parameters};
 
 pub(super) fn routes() -> Router<Reader> {
@@ -27,6 +27,7 @@ pub(super) fn routes() -> Router<Reader> {
     let others = Router::new()
         .route("/api/v1/symbols/verify", get(verify))
         .route("/api/v1/symbols/gc", post(remove_unused))
+        .route("/api/v1/symbols/fetch", post(fetch))
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX));
     pieces.merge(others)
 }
@@ -34,7 +35,10 @@ pub(super) fn routes() -> Router<Reader> {
 async fn list(State(reader): State<Reader>, pairs: Pairs) -> Result<Response, ErrorAnswer> {
     let answer = reader.answer(pairs, |&Asking { collector, pairs, .. }| {
         no_parameters(pairs)?;
-        answer::json(&answer::symbols(collector.state.naming.list()))
+        let naming = &collector.state.naming;
+        // In this order: a fetch that ends in between is among the files.
+        let fetches = naming.fetches();
+        answer::json(&answer::symbols(naming.list(), fetches))
     });
     answer.await
 }
@@ -105,6 +109,46 @@ async fn remove_unused(
         answer::json(&answer::symbols_removed(removed))
     })
     .await
+}
+
+/// Asks an agent for the symbols of a build.
+async fn fetch(
+    State(reader): State<Reader>,
+    Extension(identity): Extension<Identity>,
+    headers: HeaderMap,
+    body: Result<Bytes, BytesRejection>,
+) -> Result<Response, ErrorAnswer> {
+    let body = json_body(&headers, body)?;
+    let asked: api::SymbolsFetchRequest = serde_json::from_slice(&body)
+        .map_err(|error| ErrorAnswer::new(StatusCode::BAD_REQUEST, error.to_string()))?;
+    let collector = reader.collector.clone();
+    blocking(move || {
+        let build = asked.build_id;
+        let naming = &collector.state.naming;
+        naming.check_fetch(&build)?;
+        let agents = collector.ingest.agents_with_build(&build).len();
+        if agents == 0 {
+            return Err(FetchError::NoAgent(build).into());
+        }
+        audit::symbols_requested(&identity, &build);
+        naming.add_fetch(&build)?;
+        answer::json(&api::SymbolsFetchAnswer { agents })
+    })
+    .await
+}
+
+impl From<FetchError> for ErrorAnswer {
+    fn from(error: FetchError) -> Self {
+        let status = match error {
+            FetchError::NoFolder | FetchError::NoReader | FetchError::Known(_) => {
+                StatusCode::CONFLICT
+            }
+            FetchError::BuildId(_) => StatusCode::BAD_REQUEST,
+            FetchError::NoAgent(_) => StatusCode::NOT_FOUND,
+            FetchError::TooMany => StatusCode::TOO_MANY_REQUESTS,
+        };
+        ErrorAnswer::new(status, error.to_string())
+    }
 }
 
 impl From<UploadError> for ErrorAnswer {

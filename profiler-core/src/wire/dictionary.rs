@@ -314,6 +314,12 @@ impl Translation {
         self.nodes.get(agent.index()).copied()
     }
 
+    /// Whether the agent has this string of the receiver.
+    #[must_use]
+    pub fn has_string(&self, id: StringId) -> bool {
+        self.strings.contains(&id)
+    }
+
     /// The receiver's string for the agent's.
     #[must_use]
     pub fn string(&self, agent: u32) -> Option<StringId> {

@@ -219,6 +219,63 @@ fn a_debuginfod_server_is_asked_for_names() {
     assert!(list.contains("1 symbol file, "), "{list}");
 }
 
+/// The debug sections are compressed by zstd, which no agent reads itself.
+#[test]
+fn a_worker_sends_its_symbols_when_it_is_asked() {
+    let programs = Programs::new();
+    let compressed = programs.0.path().join("compressed");
+    let done = output(
+        Command::new("objcopy")
+            .arg("--compress-debug-sections=zstd")
+            .args([programs.whole(), compressed.clone()]),
+    );
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    let mut collector = Collector::start_with_data("127.0.0.1:0", &programs.data());
+    programs.work(&collector, &programs.whole(), "named", "agent");
+    let named = places(&collector, "named");
+    assert_eq!(named.len(), 4, "{named:?}");
+
+    let build_id = programs.build_id();
+    let start = |collector: &Collector, id: &str| {
+        let mut command = Command::new(&compressed);
+        command.args(["known", id, &collector.url()]).env("EMBERLINE_SYMBOLS", "collector");
+        let worker = Worker::start_by(&mut command);
+        wait_for("three seconds of samples", || {
+            (number(&profile(collector, id), "sampled_ns") >= 3_000_000_000).then_some(())
+        });
+        worker
+    };
+    let nobody = symbols(&collector, &["fetch", &build_id]);
+    assert!(text(&nobody.stderr).contains("no connected worker"), "{}", text(&nobody.stderr));
+    let worker = start(&collector, "asked");
+    assert!(!has_names(&collector, "asked"));
+    let fetches = &collector.json("/api/v1/symbols")["fetches"];
+    assert_eq!(fetches.as_array().unwrap().len(), 0, "nobody is asked by itself");
+    let fetched = symbols(&collector, &["fetch", &build_id]);
+    assert!(fetched.status.success(), "{}", text(&fetched.stderr));
+    assert!(text(&fetched.stdout).contains(&format!("{build_id}: lines")));
+    assert!(text(&fetched.stderr).contains("worker asked has sent"), "{}", text(&fetched.stderr));
+    assert_eq!(places(&collector, "asked"), named);
+    let again = symbols(&collector, &["fetch", &build_id]);
+    assert!(text(&again.stderr).contains("already"), "{}", text(&again.stderr));
+    worker.finish();
+    collector.process.kill();
+
+    let data = programs.0.path().join("other-data");
+    let data = data.to_str().unwrap();
+    let collector = Collector::start_with(&[
+        "--listen",
+        "127.0.0.1:0",
+        "--data",
+        data,
+        "--symbols-from-agents",
+    ]);
+    let worker = start(&collector, "by-itself");
+    wait_for("names from the worker", || has_names(&collector, "by-itself").then_some(()));
+    assert_eq!(places(&collector, "by-itself"), named);
+    worker.finish();
+}
+
 #[test]
 fn files_that_are_no_symbols_are_rejected_with_the_reason() {
     let programs = Programs::new();

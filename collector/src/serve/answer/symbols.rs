@@ -1,7 +1,7 @@
 //! Symbol files.
 
 use crate::limits::SYMBOL_STORE_BYTES_MAX;
-use crate::naming::{FileError, ListedFile, Missing, Received};
+use crate::naming::{Fetch, FetchProgress, FetchState, FileError, ListedFile, Missing, Received};
 use crate::query::{Unnamed, format_time};
 
 pub(crate) fn unnamed(unnamed: &Unnamed) -> api::Unnamed {
@@ -31,7 +31,8 @@ fn reason(why: &Missing, build_id: &str) -> (&'static str, String) {
             "no_file",
             format!(
                 "no symbols for build id {build_id}; run: emberline symbols upload FILE, with the \
-                 file as it was before it was stripped, or its debug file"
+                 file as it was before it was stripped, or its debug file; or ask a worker that has \
+                 them: emberline symbols fetch {build_id}"
             ),
         ),
         Missing::NoFunction => {
@@ -46,7 +47,7 @@ fn reason(why: &Missing, build_id: &str) -> (&'static str, String) {
     }
 }
 
-pub(crate) fn symbols(files: Vec<ListedFile>) -> api::SymbolsAnswer {
+pub(crate) fn symbols(files: Vec<ListedFile>, fetches: Vec<Fetch>) -> api::SymbolsAnswer {
     let bytes = files.iter().map(|file| file.bytes).sum();
     let files = files.into_iter().map(|file| {
         let (detail, source_bytes, ranges, problem) = match file.facts {
@@ -64,7 +65,22 @@ pub(crate) fn symbols(files: Vec<ListedFile>) -> api::SymbolsAnswer {
             problem,
         }
     });
-    api::SymbolsAnswer { files: files.collect(), bytes, bytes_max: SYMBOL_STORE_BYTES_MAX }
+    api::SymbolsAnswer {
+        files: files.collect(),
+        bytes,
+        bytes_max: SYMBOL_STORE_BYTES_MAX,
+        fetches: fetches.into_iter().map(fetch).collect(),
+    }
+}
+
+fn fetch(Fetch { build_id, state }: Fetch) -> api::SymbolFetch {
+    let (name, progress, problem) = match state {
+        FetchState::Waiting => ("waiting", FetchProgress::default(), String::new()),
+        FetchState::Running(progress) => ("running", progress, String::new()),
+        FetchState::Failed(problem) => ("failed", FetchProgress::default(), problem),
+    };
+    let FetchProgress { worker, received, bytes } = progress;
+    api::SymbolFetch { build_id, state: name.into(), worker, received, bytes, problem }
 }
 
 pub(crate) fn symbols_verified(

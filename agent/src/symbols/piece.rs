@@ -1,0 +1,50 @@
+//! Pieces of the symbols of a module, for a collector that names its functions.
+
+use std::sync::Arc;
+
+use super::file::ChunkCache;
+use super::{OpenModule, Resolver};
+use crate::control::SymbolPiece;
+use crate::sampler::CodeModule;
+
+/// Most bytes of a piece.
+const PIECE_BYTES_MAX: usize = 128 << 10;
+/// Most modules that a collector can ask for.
+const MODULES_MAX: usize = 1_024;
+
+impl Resolver {
+    /// A collector may ask for the symbols of this module from now on.
+    pub(super) fn note_sampled(&mut self, module: Option<&Arc<CodeModule>>) {
+        if let Some(module) = module
+            && !module.build_id.is_empty()
+            && self.sampled.len() < MODULES_MAX
+            && !self.sampled.contains_key(&module.build_id)
+        {
+            self.sampled.insert(module.build_id.clone(), module.clone());
+        }
+    }
+
+    /// The piece from `offset` on of the symbols of a module; empty at their end. The file is opened for
+    /// each piece, so that no descriptor stays open. The error is for people.
+    pub(crate) fn symbol_piece(
+        &mut self,
+        build_id: &str,
+        offset: u64,
+    ) -> Result<SymbolPiece, &'static str> {
+        let module = self.sampled.get(build_id).ok_or("no code of this build id was sampled")?;
+        let cache = ChunkCache::new(self.memory.take()).ok_or("there is no memory to read them")?;
+        let piece = read(module, &cache, offset);
+        self.memory = cache.into_memory();
+        piece
+    }
+}
+
+fn read(module: &CodeModule, cache: &ChunkCache, offset: u64) -> Result<SymbolPiece, &'static str> {
+    let open = OpenModule::open(module, cache, false);
+    let open = open.ok_or("the file of the module is gone, or another one is in its place")?;
+    let elf = open.debug.as_ref().unwrap_or(&open.binary);
+    let extract = elf.extract().ok_or("the file of the module has no symbols")?;
+    let content = extract.read(offset, PIECE_BYTES_MAX);
+    let content = content.map_err(|_| "the file of the module cannot be read")?;
+    Ok(SymbolPiece { bytes: extract.bytes(), content })
+}
