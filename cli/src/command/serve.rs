@@ -8,10 +8,11 @@ use std::time::Duration;
 use anyhow::Context as _;
 use collector::auth::{TokenFile, TokenSource};
 use collector::serve::{Reloader, TlsOptions};
-use collector::{Collector, Limits, ScrapeTarget, ServeOptions, SymbolSource};
+use collector::{Collector, ForwardOptions, Limits, ScrapeTarget, ServeOptions, SymbolSource};
 use tls::CertificateFiles;
 use tokio::signal::unix::{SignalKind, signal};
 
+use super::forward;
 use crate::args::{DebuginfodUrls, ScrapeArg, ServeArgs, quota_settings};
 use crate::client::external::{fetch_profile, without_password};
 use crate::exit::BadInput;
@@ -110,6 +111,13 @@ async fn serve(args: ServeArgs) -> anyhow::Result<()> {
     let certificate = args.tls_cert.zip(args.tls_key);
     let certificate = certificate.map(|(cert, key)| CertificateFiles { cert, key });
     let client_ca = args.client_ca;
+    let mut forward = ForwardOptions {
+        targets: forward::targets(&args.forwards, &args.trace_forwards, &args.forward_service)?,
+        ..ForwardOptions::default()
+    };
+    if let Some(milliseconds) = args.forward_every {
+        forward.every = Duration::from_secs_f64(milliseconds.clamp(1.0, 3_600e3) / 1e3);
+    }
     let symbols = symbol_source(args.symbols, args.debuginfod, args.data.is_some())?;
     let server = Collector::bind(ServeOptions {
         listen: args.listen,
@@ -125,6 +133,7 @@ async fn serve(args: ServeArgs) -> anyhow::Result<()> {
         quotas: quota_settings(&args.quotas)?,
         task_label: args.task_label,
         scrapes: scrape_targets(args.scrapes)?,
+        forward,
         ..ServeOptions::default()
     })
     .await?;

@@ -25,7 +25,9 @@ pub(crate) use self::symbols::{
     symbols, symbols_received, symbols_removed, symbols_verified, unnamed,
 };
 pub(crate) use self::task_columns::TaskColumnsBody;
-pub(crate) use self::tasks::{progress, task_comparison, task_durations, task_summary, tasks};
+pub(crate) use self::tasks::{
+    progress, task, task_comparison, task_durations, task_summary, tasks,
+};
 pub(crate) use self::telemetry::{resources, run, runs, transfer_summary, transfers};
 pub(crate) use self::thread_dump::thread_dump;
 pub(crate) use self::thread_time::thread_time;
