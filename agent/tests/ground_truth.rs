@@ -1,4 +1,4 @@
-//! Forty functions in six tasks on twelve threads, more than there are processors. Each function reads
+//! Forty functions in six tasks on six threads for each processor. Each function reads
 //! the kernel's clocks when it begins: how long its thread ran, waited for a processor and was blocked
 //! in the one before. The profile is compared with these sums by function and by task.
 
@@ -8,6 +8,9 @@
     target_env = "gnu"
 ))]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails where it stands")]
+
+#[allow(unused, reason = "other tests use the rest")]
+mod common;
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -22,7 +25,8 @@ use emberline_agent::{AgentBuilder, task};
 use nix::time::{ClockId, clock_gettime};
 use profiler_core::{NodeId, Profile, State, Weight};
 
-const THREADS: u64 = 12;
+use common::{OtherPrograms, crowded_threads};
+
 const LENGTH: Duration = Duration::from_secs(10);
 const TASKS: [&str; 6] = ["parse", "plan", "read", "join", "sort", "write"];
 /// Largest part of the time that may be at other functions than the truth says.
@@ -31,6 +35,9 @@ const DISTANCE_MAX: f64 = 0.10;
 /// the distance of two samples, and a task here has some three hundred of 30 ms.
 const TASK_ERROR_MAX: f64 = 0.05;
 const TASK_STATE_ERROR_MAX: f64 = 0.10;
+/// On processors that others use too, a thread gets one for shorter and later, and the agent sees less
+/// of it: each bound grows by this much of the part that others take.
+const ERROR_OF_OTHERS: f64 = 0.40;
 /// Most rounds of ten seconds that are summed.
 const ROUNDS_MAX: usize = 6;
 
@@ -295,16 +302,21 @@ struct Rounds {
 }
 
 impl Rounds {
-    fn add_round(&mut self) {
+    /// Runs once more. Returns the part of the processors that other programs took.
+    fn add_round(&mut self) -> f64 {
         let agent = AgentBuilder::default().start_local().unwrap();
-        let threads: Vec<_> = (1..=THREADS).map(|seed| thread::spawn(move || run(seed))).collect();
+        let others = OtherPrograms::measure();
+        let threads: Vec<_> =
+            (1..=crowded_threads()).map(|seed| thread::spawn(move || run(seed))).collect();
         threads.into_iter().for_each(|thread| self.truth.add(thread.join().unwrap()));
+        let others = others.part();
         let recording = agent.finish();
         assert_eq!(self.truth.functions.len(), 40);
         assert_eq!(self.truth.tasks.len(), 6);
         let functions = by_function(&recording.profile);
         let tasks = by_task(&recording.profile);
         self.found.add(Account { functions, tasks });
+        others
     }
 
     fn distances(&self) -> [Distance; 4] {
@@ -329,17 +341,22 @@ impl Rounds {
 /// chance matters less, and an error that repeats stays.
 #[test]
 fn functions_and_tasks_have_the_time_that_the_kernel_counted() {
-    let is_near = |distances: &[Distance; 4]| {
+    let is_near = |distances: &[Distance; 4], others: f64| {
+        let allowed = ERROR_OF_OTHERS * others;
         distances.iter().all(|distance| {
             let task_error_max =
                 if distance.kind == "in all" { TASK_ERROR_MAX } else { TASK_STATE_ERROR_MAX };
-            distance.by_function <= DISTANCE_MAX && distance.by_task <= task_error_max
+            distance.by_function <= DISTANCE_MAX + allowed
+                && distance.by_task <= task_error_max + allowed
         })
     };
     let mut rounds = Rounds::default();
-    let is_found = (0..ROUNDS_MAX).any(|_| {
-        rounds.add_round();
-        is_near(&rounds.distances())
+    let mut others_sum = 0.0;
+    let is_found = (1..=ROUNDS_MAX).any(|round| {
+        others_sum += rounds.add_round();
+        let others = others_sum / round as f64;
+        println!("other programs took {others:.2} of the processors");
+        is_near(&rounds.distances(), others)
     });
     assert!(is_found, "the sum of {ROUNDS_MAX} rounds is not near the truth");
 }

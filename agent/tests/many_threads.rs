@@ -14,28 +14,36 @@ mod common;
 use std::fs;
 use std::hint::black_box;
 use std::os::unix::fs::MetadataExt;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use emberline_agent::{AgentBuilder, Recording, task};
+use nix::sys::signal::SigSet;
 use nix::time::ClockId;
-use profiler_core::{NodeId, Profile, State};
+use profiler_core::{FrameKind, NodeId, Profile, State};
 
-use common::{TURN, lock};
+use common::{TURN, lock, wait_until};
 
 const STACK_BYTES: usize = 64 << 10;
 const NICE_MAX: i32 = 19;
 /// CPU time that a busy thread may use after it read its clock: its task and the thread end.
 const END: Duration = Duration::from_micros(200);
+/// Threads that start or end between two counts of all threads.
+const COUNTED_EACH: usize = 25;
+/// Busy threads compute for this long, and longer until each had a processor for [`CPU_MIN`], which
+/// takes a while on a busy machine.
+const LENGTH: Duration = Duration::from_secs(3);
+const CPU_MIN: Duration = Duration::from_millis(100);
+const LENGTH_MAX: Duration = Duration::from_secs(60);
 
 /// Threads that wait until they are released.
 struct Crowd(Vec<(Arc<AtomicBool>, JoinHandle<()>)>);
 
 impl Crowd {
-    fn start(count: usize) -> Crowd {
-        let start = |_| {
+    fn start(count: usize, census: &Census) -> Crowd {
+        let start = |number: usize| {
             let released = Arc::new(AtomicBool::new(false));
             let is_released = released.clone();
             let body = move || {
@@ -44,54 +52,81 @@ impl Crowd {
                 }
             };
             let thread = thread::Builder::new().stack_size(STACK_BYTES).spawn(body).unwrap();
+            census.count_each(number);
             (released, thread)
         };
         Crowd((0..count).map(start).collect())
     }
 
-    /// Lets the threads end, one after the other: so their number falls evenly, and the census is
-    /// right even if it rarely gets a processor.
-    fn end(self) {
-        for (released, thread) in self.0 {
+    /// Lets the threads end, one after the other.
+    fn end(self, census: &Census) {
+        for (number, (released, thread)) in self.0.into_iter().enumerate() {
             released.store(true, Ordering::Relaxed);
             thread.thread().unpark();
             thread.join().unwrap();
+            census.count_each(number);
         }
     }
 }
 
 /// Sums the life times of all threads of this process, as the kernel counts threads: a thread cannot
-/// tell when it starts and ends itself.
+/// tell when it starts and ends itself. A crowd that starts or ends counts in between, so that the sum
+/// is right even if the counter rarely gets a processor.
 struct Census {
+    sum: Arc<Mutex<LifeSum>>,
     stop: Arc<AtomicBool>,
-    counter: JoinHandle<Duration>,
+    counter: JoinHandle<()>,
+}
+
+/// The sum of all life times until the last count.
+struct LifeSum {
+    sum: Duration,
+    at: Instant,
+    count: u64,
+}
+
+impl LifeSum {
+    fn count_threads() -> u64 {
+        fs::metadata("/proc/self/task").unwrap().nlink() - 2
+    }
+
+    fn count(&mut self) {
+        let now = Instant::now();
+        let counted = LifeSum::count_threads();
+        self.sum += (now - self.at) * u32::try_from(self.count + counted).unwrap() / 2;
+        self.at = now;
+        self.count = counted;
+    }
 }
 
 impl Census {
     fn start() -> Census {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
-        let count_threads = || fs::metadata("/proc/self/task").unwrap().nlink() - 2;
+        let first =
+            LifeSum { sum: Duration::ZERO, at: Instant::now(), count: LifeSum::count_threads() };
+        let sum = Arc::new(Mutex::new(first));
+        let counted = sum.clone();
         let counter = thread::spawn(move || {
-            let mut sum = Duration::ZERO;
-            let mut at = Instant::now();
-            let mut count = count_threads();
             while !stopped.load(Ordering::Relaxed) {
                 thread::sleep(Duration::from_millis(2));
-                let now = Instant::now();
-                let counted = count_threads();
-                sum += (now - at) * u32::try_from(count + counted).unwrap() / 2;
-                at = now;
-                count = counted;
+                lock(&counted).count();
             }
-            sum
         });
-        Census { stop, counter }
+        Census { sum, stop, counter }
+    }
+
+    /// Counts at every [`COUNTED_EACH`]th call.
+    fn count_each(&self, number: usize) {
+        if number.is_multiple_of(COUNTED_EACH) {
+            lock(&self.sum).count();
+        }
     }
 
     fn end(self) -> Duration {
         self.stop.store(true, Ordering::Relaxed);
-        self.counter.join().unwrap()
+        self.counter.join().unwrap();
+        lock(&self.sum).sum
     }
 }
 
@@ -102,12 +137,13 @@ struct Truth {
 }
 
 #[inline(never)]
-fn spin_until(stop: &AtomicBool) {
+fn spin_until(stop: &AtomicBool, cpu_ns: &AtomicU64) {
     let mut sum = 1u64;
     while !stop.load(Ordering::Relaxed) {
-        for _ in 0..10_000 {
+        for _ in 0..100_000 {
             sum = black_box(sum.wrapping_mul(31));
         }
+        cpu_ns.store(nanoseconds(own_cpu()), Ordering::Relaxed);
     }
 }
 
@@ -115,19 +151,36 @@ fn own_cpu() -> Duration {
     nix::time::clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).unwrap().into()
 }
 
-/// Runs `count` threads that compute in a task each, for `length`. They begin their tasks before the
-/// first of them computes, and at the lowest priority from then on: a thousand of these leave no
-/// processor to the test itself, nor to threads that wait for a lock which one of them holds.
-fn run_busy(count: usize, length: Duration) -> Vec<Truth> {
-    let go = Arc::new(AtomicBool::new(false));
-    let stop = Arc::new(AtomicBool::new(false));
-    let (ready, is_ready) = mpsc::channel();
-    let threads: Vec<JoinHandle<Truth>> = (0..count)
-        .map(|number| {
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap()
+}
+
+/// Threads that compute in a task each. They begin their tasks before the first of them computes, and
+/// run at the lowest priority from then on: a thousand of these leave no processor to the test itself,
+/// nor to threads that wait for a lock which one of them holds.
+struct BusyThreads {
+    go: Arc<AtomicBool>,
+    stop: Arc<AtomicBool>,
+    threads: Vec<(Arc<AtomicU64>, JoinHandle<Truth>)>,
+}
+
+impl BusyThreads {
+    /// Starts threads that wait. `blocks_signals`: until they compute, they block all signals, as the C
+    /// library does while a thread starts.
+    fn start(count: usize, blocks_signals: bool) -> BusyThreads {
+        let go = Arc::new(AtomicBool::new(false));
+        let stop = Arc::new(AtomicBool::new(false));
+        let (ready, is_ready) = mpsc::channel();
+        let start = |number| {
             let go = go.clone();
             let stop = stop.clone();
             let ready = ready.clone();
+            let cpu_ns = Arc::new(AtomicU64::new(0));
+            let own_cpu_ns = cpu_ns.clone();
             let body = move || {
+                if blocks_signals {
+                    SigSet::all().thread_block().unwrap();
+                }
                 let name = format!("busy-{}", number % 8);
                 let guard = task(&name).start();
                 let before = own_cpu();
@@ -135,21 +188,37 @@ fn run_busy(count: usize, length: Duration) -> Vec<Truth> {
                 while !go.load(Ordering::Relaxed) {
                     thread::park();
                 }
+                SigSet::all().thread_unblock().unwrap();
                 rustix::process::nice(NICE_MAX).unwrap();
-                spin_until(&stop);
+                spin_until(&stop, &own_cpu_ns);
                 let cpu = own_cpu() - before;
                 drop(guard);
                 Truth { task: name, cpu }
             };
-            thread::Builder::new().stack_size(STACK_BYTES).spawn(body).unwrap()
-        })
-        .collect();
-    (0..count).for_each(|_| is_ready.recv().unwrap());
-    go.store(true, Ordering::Relaxed);
-    threads.iter().for_each(|thread| thread.thread().unpark());
-    thread::sleep(length);
-    stop.store(true, Ordering::Relaxed);
-    threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+            (cpu_ns, thread::Builder::new().stack_size(STACK_BYTES).spawn(body).unwrap())
+        };
+        let threads = (0..count).map(start).collect();
+        (0..count).for_each(|_| is_ready.recv().unwrap());
+        BusyThreads { go, stop, threads }
+    }
+
+    /// Lets them compute until each has used `cpu_min`.
+    fn run(self, cpu_min: Duration) -> Vec<Truth> {
+        self.go.store(true, Ordering::Relaxed);
+        self.threads.iter().for_each(|(_, thread)| thread.thread().unpark());
+        let begin = Instant::now();
+        let have_run = || {
+            let mut cpu = self.threads.iter().map(|(cpu_ns, _)| cpu_ns.load(Ordering::Relaxed));
+            cpu.all(|cpu_ns| cpu_ns >= nanoseconds(cpu_min))
+        };
+        thread::sleep(LENGTH);
+        while !have_run() {
+            assert!(begin.elapsed() < LENGTH_MAX, "the threads get no processor");
+            thread::sleep(Duration::from_millis(20));
+        }
+        self.stop.store(true, Ordering::Relaxed);
+        self.threads.into_iter().map(|(_, thread)| thread.join().unwrap()).collect()
+    }
 }
 
 /// CPU time below each task that starts with `busy`, and the part of it in stacks with `spin_until`.
@@ -172,11 +241,39 @@ fn busy_cpu(profile: &Profile) -> (Duration, Duration) {
     (Duration::from_nanos(in_task), Duration::from_nanos(in_function))
 }
 
+/// Prints where the time is, and the CPU time without a stack by its reason.
 fn print_tops(recording: &Recording) {
     for (frame, weight) in recording.profile.top_level() {
         println!("  {:12} {weight:?}", frame.label());
     }
+    for node in recording.profile.nodes() {
+        let frame = recording.profile.frame(node.frame);
+        let cpu = Duration::from_nanos(node.own.get(State::Cpu));
+        if frame.kind == FrameKind::NoStack && !cpu.is_zero() {
+            println!("  {} {cpu:.3?}", frame.label());
+        }
+    }
     println!("  {:?}", recording.ticks);
+}
+
+/// A program whose busy threads start among idle ones.
+#[derive(Clone, Copy)]
+struct Program {
+    busy: usize,
+    /// Idle threads that start before the busy ones, and after them.
+    idle_before: usize,
+    idle_after: usize,
+    /// Whether the agent has spent more than it may before the busy threads start.
+    in_debt: bool,
+    /// Whether the busy threads block all signals until they compute.
+    blocks_signals: bool,
+}
+
+impl Program {
+    fn new(busy: usize, idle: usize) -> Program {
+        let idle_before = idle;
+        Program { busy, idle_before, idle_after: 0, in_debt: false, blocks_signals: false }
+    }
 }
 
 /// What one run measured, and the truth.
@@ -187,15 +284,27 @@ struct Measured {
     in_function: Duration,
 }
 
-/// `busy` threads compute next to `idle` ones: their CPU time is in their tasks, and all thread time
-/// is in the profile.
-fn check_busy_among_idle(busy: usize, idle: usize) -> Measured {
+/// Busy threads compute next to idle ones: their CPU time is in their tasks, and all thread time is in
+/// the profile.
+fn check_busy_among_idle(program: Program, cpu_min: Duration) -> Measured {
     let turn = lock(&TURN);
-    let agent = AgentBuilder::default().start_local().unwrap();
+    let cpu_limit = if program.in_debt { 0.001 } else { 0.01 };
+    let agent = AgentBuilder::default().cpu_limit(cpu_limit).start_local().unwrap();
+    let ticks = || agent.overhead().ticks;
     let census = Census::start();
-    let crowd = Crowd::start(idle);
-    let truths = run_busy(busy, Duration::from_secs(3));
-    crowd.end();
+    let before = Crowd::start(program.idle_before, &census);
+    if program.in_debt {
+        wait_until("an agent in debt", || agent.overhead().ticks_throttled > 0);
+    }
+    let busy = BusyThreads::start(program.busy, program.blocks_signals);
+    let after = Crowd::start(program.idle_after, &census);
+    if program.blocks_signals {
+        let seen = ticks() + 20;
+        wait_until("visits of the new threads", || ticks() > seen);
+    }
+    let truths = busy.run(cpu_min);
+    after.end(&census);
+    before.end(&census);
     let expected = census.end();
     let overhead = agent.overhead();
     let recording = agent.finish();
@@ -203,8 +312,9 @@ fn check_busy_among_idle(busy: usize, idle: usize) -> Measured {
     let cpu: Duration = truths.iter().map(|truth| truth.cpu).sum();
     let (in_task, in_function) = busy_cpu(&recording.profile);
     let measured = Duration::from_nanos(recording.profile.total().total_ns());
+    let Program { busy, idle_before, idle_after, .. } = program;
     println!(
-        "{busy} busy, {idle} idle: {cpu:.3?}, in tasks {in_task:.3?}, in function {in_function:.3?}"
+        "{busy} busy, {idle_before} + {idle_after} idle: {cpu:.3?}, in tasks {in_task:.3?}, in function {in_function:.3?}"
     );
     println!("  threads {expected:.3?}, measured {measured:.3?}; {overhead:?}");
     print_tops(&recording);
@@ -222,10 +332,14 @@ fn share(part: Duration, whole: Duration) -> f64 {
 }
 
 /// Like [`check_busy_among_idle`], and the CPU time is where the threads ran.
-fn check_stacks_of_busy_among_idle(busy: usize, idle: usize) {
-    let Measured { cpu, in_task, in_function } = check_busy_among_idle(busy, idle);
+fn check_stacks(program: Program) {
+    let Measured { cpu, in_task, in_function } = check_busy_among_idle(program, CPU_MIN);
     let with_stack = share(in_function, cpu);
     assert!(with_stack > 0.99, "{in_function:?} of {cpu:?} ({in_task:?} in tasks) has a stack");
+}
+
+fn check_stacks_of_busy_among_idle(busy: usize, idle: usize) {
+    check_stacks(Program::new(busy, idle));
 }
 
 #[test]
@@ -251,6 +365,19 @@ fn several_busy_threads_among_300() {
 #[test]
 fn several_busy_threads_among_5000() {
     check_stacks_of_busy_among_idle(5, 5_000);
+}
+
+/// An agent in debt visits no thread that it knows. It finds those that had no timer when it first saw
+/// them.
+#[test]
+fn a_busy_thread_that_blocked_signals_at_first_is_sampled_by_an_agent_in_debt() {
+    check_stacks(Program { in_debt: true, blocks_signals: true, ..Program::new(3, 1_500) });
+}
+
+/// An agent in debt visits one new thread a tick, the newest first. It finds those that run.
+#[test]
+fn busy_threads_among_starting_ones_are_sampled_by_an_agent_in_debt() {
+    check_stacks(Program { in_debt: true, idle_after: 1_500, ..Program::new(3, 1_500) });
 }
 
 /// The limit of this system on threads that is too low for `count` of them.
@@ -285,5 +412,5 @@ fn busy_threads_among_10000() {
 /// has found it running: then its time has no stack, but its task is right.
 #[test]
 fn a_thousand_threads_that_all_want_to_run() {
-    check_busy_among_idle(1_000, 0);
+    check_busy_among_idle(Program::new(1_000, 0), Duration::ZERO);
 }

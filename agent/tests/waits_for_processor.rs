@@ -9,6 +9,9 @@
 ))]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails where it stands")]
 
+#[allow(unused, reason = "other tests use the rest")]
+mod common;
+
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::hint::black_box;
@@ -19,8 +22,18 @@ use std::time::{Duration, Instant};
 use emberline_agent::{AgentBuilder, task};
 use profiler_core::{Profile, State};
 
-const THREADS: u64 = 12;
+use common::{OtherPrograms, crowded_threads};
+
 const LENGTH: Duration = Duration::from_secs(8);
+/// Largest part of the time that may be at other functions than the truth says, and largest error of
+/// the sum. On processors that others use too, a thread gets one for shorter and later, and the agent
+/// sees less of it: each bound grows by this much of the part that others take.
+const DISTANCE_MAX: f64 = 0.10;
+const DISTANCE_OF_OTHERS: f64 = 0.40;
+const ERROR_MAX: f64 = 0.05;
+const ERROR_OF_OTHERS: f64 = 0.10;
+/// Most rounds that are summed.
+const ROUNDS_MAX: usize = 4;
 
 /// Functions of one kind under names of their own. Each has a number, or the linker would merge them.
 macro_rules! functions {
@@ -122,30 +135,65 @@ fn runnable_by_function(profile: &Profile) -> BTreeMap<&'static str, u64> {
     sums
 }
 
+type Waits = BTreeMap<&'static str, u64>;
+
+fn add_all(sums: &mut Waits, waits: Waits) {
+    for (name, waited_ns) in waits {
+        *sums.entry(name).or_default() += waited_ns;
+    }
+}
+
+/// Rounds of the same work, summed.
+#[derive(Default)]
+struct Rounds {
+    truth: Waits,
+    measured: Waits,
+}
+
+impl Rounds {
+    /// Runs once more. Returns the part of the processors that other programs took.
+    fn add_round(&mut self) -> f64 {
+        let agent = AgentBuilder::default().start_local().unwrap();
+        let others = OtherPrograms::measure();
+        let threads: Vec<_> =
+            (1..=crowded_threads()).map(|seed| thread::spawn(move || run(seed))).collect();
+        for thread in threads {
+            add_all(&mut self.truth, thread.join().unwrap());
+        }
+        let others = others.part();
+        add_all(&mut self.measured, runnable_by_function(&agent.finish().profile));
+        others
+    }
+
+    /// The part of the time at other functions than the truth says, and the error of the sum.
+    fn errors(&self) -> (f64, f64) {
+        let total = self.truth.values().sum::<u64>() as f64;
+        let measured_total = self.measured.values().sum::<u64>() as f64;
+        let mut distance = 0.0;
+        for (name, waited_ns) in &self.truth {
+            let found_ns = self.measured.get(name).copied().unwrap_or(0);
+            println!(
+                "{name}: {:.2} s, measured {:.2} s",
+                *waited_ns as f64 / 1e9,
+                found_ns as f64 / 1e9
+            );
+            distance += (*waited_ns as f64 / total - found_ns as f64 / measured_total).abs() / 2.0;
+        }
+        (distance, (measured_total / total - 1.0).abs())
+    }
+}
+
 #[test]
 fn a_wait_after_a_wake_up_belongs_to_the_function_that_blocked() {
-    let agent = AgentBuilder::default().start_local().unwrap();
-    let threads: Vec<_> = (1..=THREADS).map(|seed| thread::spawn(move || run(seed))).collect();
-    let mut truth: BTreeMap<&'static str, u64> = BTreeMap::new();
-    for thread in threads {
-        for (name, waited_ns) in thread.join().unwrap() {
-            *truth.entry(name).or_default() += waited_ns;
-        }
-    }
-    let measured = runnable_by_function(&agent.finish().profile);
-    let total = truth.values().sum::<u64>() as f64;
-    let measured_total = measured.values().sum::<u64>() as f64;
-    let mut distance = 0.0;
-    for (name, waited_ns) in &truth {
-        let found_ns = measured.get(name).copied().unwrap_or(0);
-        println!(
-            "{name}: {:.2} s, measured {:.2} s",
-            *waited_ns as f64 / 1e9,
-            found_ns as f64 / 1e9
-        );
-        distance += (*waited_ns as f64 / total - found_ns as f64 / measured_total).abs() / 2.0;
-    }
-    println!("distance {distance:.3}, {measured_total:.3e} of {total:.3e} ns");
-    assert!(distance <= 0.10, "{distance}");
-    assert!((measured_total / total - 1.0).abs() < 0.05, "{measured_total} of {total} ns");
+    let mut rounds = Rounds::default();
+    let mut others_sum = 0.0;
+    let is_found = (1..=ROUNDS_MAX).any(|round| {
+        others_sum += rounds.add_round();
+        let others = others_sum / round as f64;
+        let (distance, error) = rounds.errors();
+        println!("distance {distance:.3}, error {error:.3}, other programs {others:.2}");
+        distance <= DISTANCE_MAX + DISTANCE_OF_OTHERS * others
+            && error <= ERROR_MAX + ERROR_OF_OTHERS * others
+    });
+    assert!(is_found, "the sum of {ROUNDS_MAX} rounds is not near the truth");
 }

@@ -14,6 +14,9 @@ const TABLE_COLUMNS: usize = 80;
 /// A left-aligned column is not shortened below this, or its title.
 const SHORT_COLUMNS: usize = 10;
 
+/// A column of sentences is not shortened below this.
+const SENTENCE_COLUMNS: usize = 30;
+
 /// Stands in the header for the columns that `--wide` shows too.
 const MORE: &str = "  …";
 
@@ -35,6 +38,8 @@ pub(crate) enum Align {
     Left,
     /// Left, and never shortened: a part of a time says nothing.
     Time,
+    /// Left, and shortened little: a few letters of a sentence say nothing.
+    Sentence,
     Right,
     /// Right; the column is omitted if all of it is 0.
     Count,
@@ -93,6 +98,7 @@ impl Grid {
     fn fitted(&self, shown: &[(usize, usize)], width_max: usize) -> Vec<(usize, usize)> {
         let least = |(column, width): &(usize, usize)| match self.columns[*column].1 {
             Align::Left => (*width).min(SHORT_COLUMNS.max(length(self.columns[*column].0))),
+            Align::Sentence => (*width).min(SENTENCE_COLUMNS),
             Align::Time | Align::Right | Align::Count => *width,
         };
         let mut fitted = shown.to_vec();
@@ -112,7 +118,7 @@ impl Grid {
     fn has_values(&self, column: usize) -> bool {
         let no_value: &[&str] = match self.columns[column].1 {
             Align::Count => &["", "-", "0"],
-            Align::Left | Align::Time | Align::Right => &["", "-"],
+            Align::Left | Align::Time | Align::Sentence | Align::Right => &["", "-"],
         };
         let mut cells = self.rows.iter().map(|row| row[column].as_str());
         column == 0 || self.rows.is_empty() || cells.any(|cell| !no_value.contains(&cell))
@@ -130,7 +136,7 @@ fn length(cell: &str) -> usize {
 
 fn pad(cell: &str, width: usize, align: Align) -> String {
     match align {
-        Align::Left | Align::Time => format!("{cell:<width$}"),
+        Align::Left | Align::Time | Align::Sentence => format!("{cell:<width$}"),
         Align::Right | Align::Count => format!("{cell:>width$}"),
     }
 }

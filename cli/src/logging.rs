@@ -22,7 +22,7 @@ pub(crate) fn start(default: LevelFilter, format: LogFormat) -> anyhow::Result<(
         Err(VarError::NotPresent) => String::new(),
         Err(error) => return Err(error).context(VARIABLE),
     };
-    // `Targets` instead of `EnvFilter`, which needs a regular-expression engine.
+    // `Targets` instead of `EnvFilter`: fields of spans need no filter here.
     let filter = if wanted.is_empty() {
         Targets::new().with_default(default)
     } else {

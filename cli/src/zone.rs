@@ -14,8 +14,10 @@ static ZONE: OnceLock<TimeZone> = OnceLock::new();
 /// Selects the zone, once, before anything is printed.
 pub(crate) fn select(utc: bool) {
     let zone = if utc { TimeZone::UTC } else { TimeZone::system() };
-    // A zone that the system does not name is UTC too.
-    let zone = if zone.is_unknown() { TimeZone::UTC } else { zone };
+    // A zone that the system does not name is UTC too, and UTC has one name.
+    let is_utc =
+        zone.is_unknown() || matches!(zone.iana_name(), Some("Etc/UTC" | "Etc/UCT" | "Zulu"));
+    let zone = if is_utc { TimeZone::UTC } else { zone };
     let _ = ZONE.set(zone);
 }
 

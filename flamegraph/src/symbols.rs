@@ -74,7 +74,9 @@ pub fn short_name<'a>(name: &'a str, module: &str) -> Cow<'a, str> {
         };
         return (own + closure).into();
     }
-    let owner = parts[end - 2];
+    // `{impl#3}` does not name its type: the module says more.
+    let is_impl = end > 2 && parts[end - 2].starts_with("{impl");
+    let owner = parts[if is_impl { end - 3 } else { end - 2 }];
     let owner = if is_closure(owner) { owner.to_owned() } else { last_name(&type_of(owner)) };
     format!("{owner}::{method}{closure}").into()
 }

@@ -74,7 +74,7 @@ enum Step {
     Aarch64,
     /// A short run of each fuzz target.
     Fuzz,
-    /// Clients of other profilers from PyPI and npm, against a collector. Only if it is named.
+    /// Clients of other profilers from PyPI and npm, against a collector.
     Clients,
 }
 

@@ -64,6 +64,12 @@ impl Moment {
     pub(crate) fn of_own_thread() -> Moment {
         Moment { ns: monotonic_ns(), cpu_ns: process::own_cpu_ns() }
     }
+
+    /// The moment that lies `ran_ns` earlier, if the thread ran in between.
+    pub(crate) fn before(self, ran_ns: u64) -> Moment {
+        let ns = self.ns.saturating_sub(ran_ns);
+        Moment { ns, cpu_ns: self.cpu_ns.saturating_sub(ran_ns) }
+    }
 }
 
 /// Time of one task word.

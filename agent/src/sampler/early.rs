@@ -48,6 +48,11 @@ impl EarlyThread {
         EarlyThread { account, stacks: Vec::new() }
     }
 
+    /// Whether any weight was found.
+    pub(super) fn is_seen(&self) -> bool {
+        !self.stacks.is_empty()
+    }
+
     /// Holds back a weight below the node `level` of its task and phase.
     pub(super) fn add(&mut self, level: NodeId, attribution: Attribution, weight: Weight) {
         if let Some(seen) = self.stacks.iter_mut().find(|seen| seen.attribution == attribution) {

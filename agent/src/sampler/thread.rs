@@ -15,8 +15,8 @@ use super::visits::Pace;
 use super::wait::WaitSite;
 use crate::registry::{Moment, NameId, TaskContext, ThreadCell};
 
-/// A thread that is expected to block the signal for this long is reported: it has done so for half of
-/// the time.
+/// A thread that is expected to block the signal for this long is reported: it has done so for at least
+/// half of the time.
 const SIGNAL_BLOCKED_MIN_NS: u64 = 2_000_000_000;
 
 /// A thread of this process.
@@ -43,10 +43,14 @@ pub(super) struct Thread {
     pub(super) idle_to_ns: u64,
     pub(super) last: Option<LastCounted>,
     pub(super) request: Option<Request>,
+    /// Whether it is among the threads without a timer.
+    pub(super) is_watched: bool,
     /// It is not asked before this time, because it blocks the signal.
     pub(super) signal_blocked_until_ns: u64,
     /// Since when it is known to block the signal; 0 if it does not.
     pub(super) signal_blocked_since_ns: u64,
+    /// Its CPU time then.
+    pub(super) signal_blocked_since_cpu_ns: u64,
     /// Its own stack, once it is known.
     pub(super) span: StackSpan,
     /// Samples until its stack is looked up again.
@@ -54,7 +58,7 @@ pub(super) struct Thread {
     pub(super) files: ThreadFiles,
     /// Whether it shares its processor, so that it must be asked each time it loses it.
     pub(super) contended: bool,
-    /// How often it has got a processor.
+    /// Number of times the kernel has scheduled it.
     pub(super) turns: u64,
     /// Unattributed time off the processor when its run delay was last read.
     pub(super) known_off_cpu_ns: u64,
@@ -143,8 +147,10 @@ impl Thread {
             idle_to_ns: 0,
             last: None,
             request: None,
+            is_watched: false,
             signal_blocked_until_ns: 0,
             signal_blocked_since_ns: 0,
+            signal_blocked_since_cpu_ns: 0,
             span: StackSpan::default(),
             span_after: 0,
             files: ThreadFiles::default(),
@@ -175,7 +181,7 @@ impl Thread {
         self.time = TimeAccount::new(started_ns);
     }
 
-    /// The moment at which it ended, if it told that.
+    /// The moment at which it ended, if it recorded one.
     pub(super) fn end(&self) -> Option<Moment> {
         match &self.early {
             Some(early) => early.account.ended(),

@@ -5,6 +5,7 @@ mod blocked;
 mod early;
 mod request;
 mod span;
+mod unarmed;
 
 use std::collections::VecDeque;
 
@@ -13,6 +14,7 @@ use profiler_core::{NoStack, State, Weight};
 use self::blocked::IDLE_CPU_NS;
 use self::early::YoungThreads;
 use self::span::learn_span;
+use self::unarmed::UnarmedThread;
 use super::addresses::{AddressTrie, Attribution};
 use super::files::{Activity, Files, ProbeError};
 use super::memory::{self, RemoteStack};
@@ -62,6 +64,8 @@ pub(super) struct ThreadProbe {
     expired: Vec<u32>,
     /// Threads that answered and have not been asked again, the first to answer first.
     to_ask: VecDeque<u32>,
+    /// Threads without a timer.
+    unarmed: VecDeque<UnarmedThread>,
     /// No timer is created before this time.
     refused_until_ns: u64,
     unwinder: Unwinder,
@@ -90,6 +94,7 @@ impl ThreadProbe {
             owners: Vec::new(),
             expired: Vec::new(),
             to_ask: VecDeque::new(),
+            unarmed: VecDeque::new(),
             refused_until_ns: 0,
             unwinder,
             modules_after: 0,
@@ -137,7 +142,8 @@ impl ThreadProbe {
         if self.slots.as_ref().is_none_or(Slots::are_ours) {
             return changed;
         }
-        threads.iter_mut().for_each(|thread| self.stop_asking(thread));
+        threads.iter_mut().for_each(|thread| self.release_slot(thread));
+        self.unarmed.clear();
         self.slots = None;
         self.mode.lose_running("the program installed its own handler for the signal".to_owned());
         true
@@ -175,7 +181,7 @@ impl ThreadProbe {
     pub(super) fn remove(&mut self, mut thread: Thread) {
         self.attribute_all(&mut thread);
         self.files.close(&mut thread.files);
-        self.stop_asking(&mut thread);
+        self.release_slot(&mut thread);
     }
 
     /// Counts all time of a thread until `now`, at the end of sampling; or finds that it is gone.
@@ -190,7 +196,13 @@ impl ThreadProbe {
         self.attribute_all(thread);
     }
 
+    /// Deletes the thread's timer, until the thread may be asked again.
     fn stop_asking(&mut self, thread: &mut Thread) {
+        self.release_slot(thread);
+        self.watch_unarmed(thread);
+    }
+
+    fn release_slot(&mut self, thread: &mut Thread) {
         if let (Some(request), Some(slots)) = (thread.request.take(), &mut self.slots) {
             self.owners[request.slot.index()] = 0;
             slots.release(request.slot);

@@ -132,6 +132,7 @@ impl Sampler {
         // Only now, because their samples may have arrived since the last tick.
         ended.into_iter().for_each(|id| self.remove_ended(id, now));
         self.look_at_changed_tasks(times);
+        self.visit_unarmed(now);
         let dump_begins = self.schedule.dump_begins(&self.control);
         self.visit_threads(now, dump_begins);
         self.remove_gone(now);
@@ -198,6 +199,28 @@ impl Sampler {
         }
     }
 
+    /// Visits the threads without a timer that run.
+    fn visit_unarmed(&mut self, now: u64) {
+        let mut new_ns = 0;
+        for id in self.probe.unarmed_that_ran(&mut self.threads, now) {
+            new_ns += self.visit(id, now);
+        }
+        self.probe.meter.count_start(new_ns);
+    }
+
+    /// Visits a thread. Returns the CPU time of that if it was the first visit.
+    fn visit(&mut self, id: u32, now: u64) -> u64 {
+        let Some(thread) = self.threads.get_mut(id) else {
+            return 0;
+        };
+        self.visits.mark_seen(thread);
+        let new_from = thread.is_new.then(|| process::thread_cpu_ns(self.own_id)).flatten();
+        let ran = self.probe.visit(thread, now);
+        self.visits.schedule(thread, ran && !thread.of_agent);
+        let new_to = new_from.and_then(|_| process::thread_cpu_ns(self.own_id));
+        new_to.unwrap_or(0).saturating_sub(new_from.unwrap_or(0))
+    }
+
     /// Visits the threads that are due, as far as the budget of a tick allows; `all`: every thread.
     fn visit_threads(&mut self, now: u64, all: bool) {
         self.visits.begin_tick(&mut self.threads);
@@ -225,13 +248,7 @@ impl Sampler {
                 break;
             }
             if self.visits.is_due(thread) {
-                self.visits.mark_seen(thread);
-                let new_from = thread.is_new.then(|| process::thread_cpu_ns(self.own_id)).flatten();
-                let ran = self.probe.visit(thread, now);
-                self.visits.schedule(thread, ran && !thread.of_agent);
-                if let (Some(from), Some(to)) = (new_from, process::thread_cpu_ns(self.own_id)) {
-                    new_ns += to.saturating_sub(from);
-                }
+                new_ns += self.visit(id, now);
             }
         }
         self.probe.meter.count_start(new_ns);
@@ -384,7 +401,9 @@ impl Sampler {
         if is_old && let Some(cpu_ns) = process::thread_cpu_ns(id) {
             thread.time.reset(since_ns, cpu_ns);
         }
-        self.visits.add(self.threads.insert(thread));
+        let thread = self.threads.insert(thread);
+        self.probe.watch_unarmed(thread);
+        self.visits.add(thread);
     }
 
     /// Assigns their cells to the threads. A thread that has a cell but is not listed yet becomes known.

@@ -62,6 +62,35 @@ fn processor_time() -> Duration {
     nix::time::clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).unwrap().into()
 }
 
+/// Six threads for each processor: the processors are never idle, and a thread waits for one often.
+pub(crate) fn crowded_threads() -> u64 {
+    6 * std::thread::available_parallelism().map_or(1, |count| count.get() as u64)
+}
+
+/// Measures how much of the processors other programs take. A program that would use all of them gets
+/// the rest.
+pub(crate) struct OtherPrograms {
+    begin: Instant,
+    cpu: Duration,
+}
+
+impl OtherPrograms {
+    pub(crate) fn measure() -> OtherPrograms {
+        OtherPrograms { begin: Instant::now(), cpu: process_cpu() }
+    }
+
+    /// The part of all processors' time since the begin that this process did not get.
+    pub(crate) fn part(&self) -> f64 {
+        let all = crowded_threads() as f64 / 6.0 * self.begin.elapsed().as_secs_f64();
+        (1.0 - (process_cpu() - self.cpu).as_secs_f64() / all).max(0.0)
+    }
+}
+
+/// CPU time of this process.
+fn process_cpu() -> Duration {
+    nix::time::clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).unwrap().into()
+}
+
 /// Defines a function that uses CPU time under its own name. Each has a number, or the linker would merge
 /// them.
 macro_rules! work_function {

@@ -1,8 +1,10 @@
 //! Whether a collector responds, and whether its workers are fully sampled.
 
-use api::{ProfileAnswer, WorkersAnswer};
+use api::{ProfileAnswer, TasksAnswer, WorkersAnswer};
+use flamegraph::text::percentage;
 
 use super::Finding;
+use super::quality::{FAILED, FAILED_FROM, failed_tasks, quality};
 use crate::client::{Client, ClientError, Query};
 use crate::credentials;
 use crate::view::workers::{
@@ -40,6 +42,11 @@ pub(crate) fn examine(url: &str) -> Result<Vec<Finding>, ClientError> {
             if let Ok(profile) = client.get_json::<ProfileAnswer>("profile", &query) {
                 findings.extend(symbols(&profile));
             }
+            let query = Query::default().with("from", FAILED_FROM).with("limit", "1");
+            let query = query.with_each("outcome", FAILED);
+            if let Ok(failed) = client.get_json::<TasksAnswer>("tasks", &query) {
+                findings.push(failed_tasks(&failed));
+            }
             Ok(findings)
         }
         Err(error @ ClientError::Url { .. }) => Err(error),
@@ -68,8 +75,8 @@ fn symbols(profile: &ProfileAnswer) -> Vec<Finding> {
     let modules = profile.unnamed.modules.iter().take(WORKERS_NAMED_MAX);
     let modules = modules.filter(|module| share(module.own_ns) >= UNNAMED_PERCENT_MAX / 10.0);
     let finding = |module: &api::UnnamedModule| {
-        let share = share(module.own_ns);
-        let found = format!("{}: {share:.1} % of the time has no names", module.module);
+        let share = percentage(module.own_ns, whole_ns);
+        let found = format!("{}: {share} of the time has no names", module.module);
         Finding::warn("symbols", found, &*module.help)
     };
     modules.map(finding).collect()
@@ -129,7 +136,7 @@ fn lost(fleet: &WorkersAnswer) -> impl Iterator<Item = Finding> {
 }
 
 /// The first of these texts, and how many more there are; `None` if there are none.
-fn listed(texts: &[String]) -> Option<String> {
+pub(super) fn listed(texts: &[String]) -> Option<String> {
     let first = &texts[..texts.len().min(WORKERS_NAMED_MAX)];
     let rest = texts.len() - first.len();
     let more = if rest > 0 { format!(" and {rest} more") } else { String::new() };
@@ -171,6 +178,7 @@ fn fleet(url: &str, fleet: &WorkersAnswer) -> Vec<Finding> {
     }
     findings.extend(fleet.forwards.iter().map(forwarding));
     findings.extend(lost(fleet));
+    findings.extend(quality(fleet));
     if count == 0 {
         let advice = match blocked {
             Some(_) => "agents are rejected; they reconnect by themselves when ingestion resumes",
@@ -328,6 +336,8 @@ mod tests {
                                      → look
             warn  workers            d missing (process 17 on h, last seen 1 min ago): why
                                      → look
+            warn  workers            connected, but silent: a (process 17, 1 min)
+                                     → check whether the process is stopped or its machine is overloaded or unreachable
             ok    workers            1 connected, fully sampled
         "#]]
         .assert_eq(&Report { subject: "fleet".into(), findings }.text());

@@ -3,6 +3,7 @@
 pub(crate) mod collector;
 pub(crate) mod machine;
 pub(crate) mod program;
+mod quality;
 
 use std::fmt::Write as _;
 

@@ -1,6 +1,6 @@
 //! The range of a profile, and how well it was sampled.
 
-use flamegraph::text::{duration, tick_rate, wrapped};
+use flamegraph::text::{duration, percentage, tick_rate, wrapped};
 use profiler_core::Ticks;
 
 use super::{counted, span};
@@ -14,6 +14,9 @@ struct Hidden {
     reason: &'static str,
     hidden_ns: u64,
 }
+
+/// A smaller share of time without names is not mentioned. The page's limit, too.
+const UNNAMED_PERCENT_MIN: u64 = 1;
 
 /// The headers with the time that is not shown, and the reasons.
 const HIDDEN: [(&str, &str); 6] = [
@@ -104,19 +107,19 @@ impl Sampling {
         lines
     }
 
-    /// How much time has no names, and the command that supplies them.
+    /// How much time has no names, and the command that supplies them. A small share hides no function
+    /// that matters.
     fn unnamed_line(&self) -> Option<String> {
-        if self.unnamed_ns == 0 {
+        if self.unnamed_ns == 0 || self.unnamed_ns < self.total_ns / 100 * UNNAMED_PERCENT_MIN {
             return None;
         }
-        let share = self.unnamed_ns as f64 * 100.0 / self.total_ns.max(1) as f64;
-        let what = format!("no names for {} ({share:.1} %)", duration(self.unnamed_ns));
+        let share = percentage(self.unnamed_ns, self.total_ns);
+        let what = format!("no names for {} ({share})", duration(self.unnamed_ns));
         if self.pending {
             return Some(format!("{what}: they are being read; ask again in a few seconds"));
         }
-        let build_id = &self.unnamed_build_id;
-        let in_build = format!(", most of it in build id {build_id}");
-        let most = if build_id.is_empty() { "" } else { &in_build };
+        let in_build = format!(", most of it in build id\n  {}", self.unnamed_build_id);
+        let most = if self.unnamed_build_id.is_empty() { "" } else { &in_build };
         Some(format!("{what}{most}\nto supply them: emberline symbols upload FILE"))
     }
 
@@ -176,6 +179,18 @@ mod tests {
         let expected = "hidden: 1 min 30 s outside tasks (--outside), 3 min 31 s runnable (--runnable),\n  \
                         5 ns waiting (--waiting)";
         assert_eq!(sampling.lines()[3], expected);
+    }
+
+    #[test]
+    fn time_without_names_is_said_if_it_matters() {
+        let build_id = "b0af7178ba47aca58d16966d2c4d17c913589189".to_owned();
+        let sampling =
+            |unnamed_ns| Sampling { unnamed_ns, unnamed_build_id: build_id.clone(), ..sampling() };
+        let lines = sampling(8_300_000_000).lines();
+        let expected = "no names for 8.30 s (10.0%), most of it in build id\n  \
+                        b0af7178ba47aca58d16966d2c4d17c913589189\nto supply them: emberline symbols upload FILE";
+        assert_eq!(lines[3], expected);
+        assert_eq!(sampling(800_000_000).lines().len(), 3);
     }
 
     #[test]

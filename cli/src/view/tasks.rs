@@ -6,7 +6,7 @@ use api::{Durations, Task, TaskName, TaskSummaryAnswer, TasksAnswer};
 use flamegraph::text::duration;
 
 use super::{View, aggregated, corrupt_files, grouped, moment_in_zone, or_dash, range, row_count};
-use crate::grid::Align::{Count, Left, Right, Time};
+use crate::grid::Align::{Count, Left, Right, Sentence, Time};
 use crate::grid::Grid;
 use crate::zone::start_title;
 
@@ -35,18 +35,24 @@ impl View for TasksAnswer {
     }
 
     fn text(&self) -> String {
-        let mut grid = Grid::new(&[
+        let mut columns = [
             (start_title(), Time),
             ("DURATION", Right),
             ("OUTCOME", Left),
             ("NAME", Left),
-            ("CAUSE", Left),
+            ("CAUSE", Sentence),
             ("WORKER", Left),
             ("KEY", Left),
             ("THREAD", Left),
-        ]);
+        ];
+        // Why tasks failed matters more than how long they took.
+        let has_causes = self.tasks.iter().any(|task| !cause(task).is_empty());
+        if has_causes {
+            columns[1..5].rotate_left(1);
+        }
+        let mut grid = Grid::new(&columns);
         for task in &self.tasks {
-            grid.push([
+            let mut cells = [
                 moment_in_zone(&task.start),
                 duration(task.duration_ns),
                 task.outcome.to_string(),
@@ -55,7 +61,11 @@ impl View for TasksAnswer {
                 task.worker.clone(),
                 task.key.clone(),
                 task.thread_name.clone(),
-            ]);
+            ];
+            if has_causes {
+                cells[1..5].rotate_left(1);
+            }
+            grid.push(cells);
         }
         grid.text()
     }
@@ -116,7 +126,7 @@ impl View for TaskSummaryAnswer {
 }
 
 /// Why a task ended badly, as on the page. Nobody reports the end of a lost one.
-fn cause(task: &Task) -> String {
+pub(crate) fn cause(task: &Task) -> String {
     if task.cause.is_empty() && task.outcome == "lost" {
         return "its worker ended or disconnected first".to_owned();
     }
@@ -154,9 +164,9 @@ mod tests {
             ..TasksAnswer::default()
         };
         expect![[r#"
-            START (UTC)              DURATION  OUTCOME  NAME        CAUSE        WORKER  …
-            2026-01-31 12:00:00.123   1.24 ms  running  load                     worker-0
-            2026-01-31 12:00:00.123   1.24 ms  failed   a\u{202e}b  disk …mfull  worker-0
+            START (UTC)              OUTCOME  NAME        CAUSE               DURATION  …
+            2026-01-31 12:00:00.123  running  load                             1.24 ms
+            2026-01-31 12:00:00.123  failed   a\u{202e}b  disk \u{1b}[1mfull   1.24 ms
         "#]]
         .assert_eq(&answer.text());
         let notes = ["the latest 2 of 12,345 tasks; --limit shows more, --summary totals"];
@@ -164,6 +174,26 @@ mod tests {
         let longest = TasksAnswer { sort: "duration".into(), ..answer };
         let notes = ["the longest 2 of 12,345 tasks; --limit shows more, --summary totals"];
         assert_eq!(longest.notes(), notes);
+    }
+
+    #[test]
+    fn causes_stay_readable_in_80_columns() {
+        let cause = "worker-1 is gone: Broken pipe (os error 32)".to_owned();
+        let task = Task {
+            worker: "worker-0".to_owned(),
+            name: "transfer".to_owned(),
+            outcome: "failed".into(),
+            start: "2026-01-31T12:00:00.123Z".to_owned(),
+            duration_ns: 510_000_000,
+            cause,
+            ..Task::default()
+        };
+        let answer = TasksAnswer { tasks: vec![task], ..TasksAnswer::default() };
+        expect![[r#"
+            START (UTC)              OUTCOME  NAME      CAUSE  …
+            2026-01-31 12:00:00.123  failed   transfer  worker-1 is gone…pe (os error 32)
+        "#]]
+        .assert_eq(&answer.text());
     }
 
     #[test]

@@ -293,11 +293,13 @@ fn clock(clock: Clock) -> String {
 
 /// Time from `then` to `now`, both in RFC 3339.
 fn elapsed(then: &str, now: &str) -> String {
-    let parse = |text: &str| text.parse::<Timestamp>().map(Timestamp::as_nanosecond);
-    match (parse(then), parse(now)) {
-        (Ok(then), Ok(now)) => duration(u64::try_from(now - then).unwrap_or(0)),
-        _ => then.to_owned(),
-    }
+    elapsed_ns(then, now).map_or_else(|| then.to_owned(), duration)
+}
+
+/// The time between two times, 0 if they are reversed; `None` if one of them is invalid.
+pub(crate) fn elapsed_ns(then: &str, now: &str) -> Option<u64> {
+    let parse = |text: &str| text.parse::<Timestamp>().ok().map(Timestamp::as_nanosecond);
+    Some(u64::try_from(parse(now)? - parse(then)?).unwrap_or(0))
 }
 
 #[cfg(test)]

@@ -281,6 +281,10 @@ export function answersNamed(names) {
             pid: 1,
             agent_version: name,
             sampler_mode: name,
+            signal_blocked_threads: 0,
+            signal_blocked_since: null,
+            first_seen: new Date().toISOString(),
+            disconnect: null,
             interval_ns: 1e7,
             enabled: true,
             states: [],
@@ -484,6 +488,14 @@ export function respond(answers) {
       };
     if (name === 'tasks' && url.searchParams.get('format') === 'columns')
       return { contentType: 'application/json', body: texts.taskColumns };
+    const isList = name === 'tasks' && !url.searchParams.has('summary');
+    if (isList && url.searchParams.has('outcome') && typeof answers.tasks === 'object') {
+      const outcomes = url.searchParams.getAll('outcome');
+      const tasks = answers.tasks.tasks.filter(({ outcome }) => outcomes.includes(outcome));
+      const limit = Number(url.searchParams.get('limit') ?? tasks.length);
+      const found = { ...answers.tasks, total: tasks.length, tasks: tasks.slice(0, limit) };
+      return { contentType: 'application/json', body: JSON.stringify(found) };
+    }
     const summary = name === 'transfers' ? 'transferSums' : 'summary';
     const body = texts[url.searchParams.has('summary') ? summary : name];
     return { contentType: 'application/json', body: typeof body === 'function' ? JSON.stringify(body(url)) : body };

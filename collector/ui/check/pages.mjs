@@ -56,6 +56,7 @@ export function pageChecks({ browser, checks, open, at, parameter, graph, apiUrl
     await page.goto(at('events'));
     await page.waitForSelector('main tbody tr');
     const all = await page.locator('main tbody tr').count();
+    checks.equal(await page.locator('main tbody tr >> text=run started').count(), 0, 'runs do not bury other events');
     await page.click('.chip >> text=data corruption');
     await page.waitForFunction((count) => document.querySelectorAll('main tbody tr').length < count, all);
     await page.context().close();
@@ -303,8 +304,11 @@ export function pageChecks({ browser, checks, open, at, parameter, graph, apiUrl
     await page.click('main table tbody tr:first-child a');
     await page.waitForSelector('.facts');
     await page.waitForSelector('details.stack summary');
+    const marker = () => page.$eval('details.stack summary', (one) => getComputedStyle(one, '::before').content);
+    checks.equal(await marker(), '"▸"', 'a stack can be seen to open');
     await page.click('details.stack summary');
     await page.waitForSelector('details.stack[open] li');
+    checks.equal(await marker(), '"▾"', 'an open stack has another marker');
     await page.waitForSelector(graph);
     await page.context().close();
   }
@@ -336,6 +340,37 @@ export function pageChecks({ browser, checks, open, at, parameter, graph, apiUrl
     await page.click('.filters .chip >> text=failed');
     await page.waitForSelector('.chip[aria-pressed="false"] >> text=failed');
     checks.equal(outcomes(), '', 'another click shows all');
+    await page.context().close();
+  }
+
+  /** Bad news is on the status page with cause, time and next step until it is dismissed. */
+  async function alerts() {
+    const page = await open(browser, checks);
+    const answers = answersNamed(['load']);
+    const [task] = answers.tasks.tasks;
+    answers.tasks = { ...answers.tasks, tasks: [{ ...task, outcome: 'failed', cause: 'no such file: a.csv' }] };
+    const [epoch] = answers.workers.workers[0].epochs;
+    Object.assign(epoch, { sampler_mode: 'full', ticks: 7000, ticks_expected: 10_000, ticks_throttled: 2000 });
+    epoch.account = { ...epoch.account, lost_rejected_ns: 0, lost_tasks: 0, lost_queue_ns: 3e9 };
+    await mockApi(page, answers);
+    await page.goto(at(''));
+    await page.waitForSelector('.alerts >> text=1 task failed');
+    const shown = await page.innerText('.alerts');
+    for (const part of [
+      /1 task failed .* at [\d:]{8}: .*no such file: a\.csv\. Next: /,
+      /lost 3\.00 s of samples since /,
+      /20\.0% of samples skipped since .*cpu_limit/,
+    ])
+      checks.expect(part.test(shown), `an alert has ${part}`, shown);
+    checks.equal(await page.locator('.alerts >> text=Dismiss').count(), 4, 'each can be dismissed');
+    const href = await page.getAttribute('.alerts a >> text=failed tasks', 'href');
+    checks.expect(/outcome=failed&outcome=panicked&outcome=lost/.test(href), 'a click shows the failed tasks', href);
+    await page.click('.alerts >> text=Dismiss all');
+    await page.waitForSelector('.alerts', { state: 'detached' });
+    await page.reload();
+    await page.waitForSelector('.tiles');
+    await page.waitForSelector('.task-list, table.names');
+    checks.equal(await page.locator('.alerts').count(), 0, 'dismissed alerts stay dismissed');
     await page.context().close();
   }
 
@@ -460,7 +495,7 @@ export function pageChecks({ browser, checks, open, at, parameter, graph, apiUrl
   }
 
   return {
-    mocked: [transfersResourcesAndEvents, machines, themes, skipLink, phone, hostileNames, noWorkers],
+    mocked: [transfersResourcesAndEvents, machines, alerts, themes, skipLink, phone, hostileNames, noWorkers],
     live: [
       everyPage,
       lateViewScript,

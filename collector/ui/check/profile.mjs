@@ -1,13 +1,14 @@
 // Checks of the profile's views: flame graph, call tree, sandwich, comparison, search.
 
+import fs from 'node:fs';
 import { answersNamed, comparedName, manyNodes, mockApi, node, profile, twoProfiles } from './fixtures.mjs';
 import { accessibilityNodes, checkAccessibility, checkLayout } from './harness.mjs';
 
 const FILE = '/home/made/src/lib.rs';
+const NS = 1e9;
 
 /** `load` calls `walk`, which calls itself and `leaf`; and `other`. */
 function recursiveTree() {
-  const NS = 1e9;
   const nodes = [
     node(0, 'load', 'task', 0, ''),
     node(1, 'walk', 'function', NS, FILE),
@@ -216,6 +217,52 @@ export function profileChecks({ browser, checks, open, at, parameter, graph }) {
     checks.equal(await rows(), '1 all, 2 load, 3 walk, 3 other', 'left arrow collapses');
     await page.keyboard.press('Enter');
     await page.waitForSelector('.sandwich h2');
+    await page.context().close();
+  }
+
+  /** At a middling width, functions keep their names next to long paths. */
+  async function tablesWithLongPaths() {
+    const page = await open(browser, checks);
+    await page.setViewportSize({ width: 1024, height: 800 });
+    const name = 'library::module::a_function_with_a_name_of_some_length';
+    const path = `/home/made/${'directory/'.repeat(8)}src/lib.rs`;
+    await mockApi(page, { ...answersNamed(['load']), profile: profile([node(0, name, 'function', NS, path)]) });
+    for (const view of ['table', 'tree']) {
+      await page.goto(at(`profile?view=${view}&stacks=full`));
+      const found = page.locator(`.functions tbody tr:last-child .wide bdi`);
+      await found.waitFor();
+      const { width } = await found.boundingBox();
+      const visible = await page.locator('.functions tbody tr:last-child .wide').boundingBox();
+      checks.expect(width <= visible.width, `the ${view} shows a whole name`, `${width} of ${visible.width} px`);
+      const file = await page.locator('.functions tbody tr:last-child .path').getAttribute('title');
+      checks.expect(file.endsWith('src/lib.rs'), 'the whole path is a tooltip', file);
+    }
+    await page.context().close();
+  }
+
+  /** The graph as a PNG file, whole although it scrolls on the page. */
+  async function pictures() {
+    const page = await open(browser, checks);
+    await page.context().grantPermissions(['clipboard-read', 'clipboard-write'], { origin: new URL(at('')).origin });
+    await mockApi(page, recursiveTree());
+    await page.goto(at('profile'));
+    await page.waitForSelector(graph);
+    await page.click('.download summary');
+    const [download] = await Promise.all([page.waitForEvent('download'), page.click('.download >> text=PNG picture')]);
+    checks.expect(/^emberline-all-.*\.png$/.test(download.suggestedFilename()), 'a picture has the name of its view');
+    const file = fs.readFileSync(await download.path());
+    checks.equal(file.subarray(1, 4).toString(), 'PNG', 'the picture is a PNG file');
+    checks.equal(file.readUInt32BE(16), 3200, 'its width is twice that of a screen');
+    const rows = file.readUInt32BE(20) / 2;
+    const { height } = await page.locator('.outlines').boundingBox();
+    checks.expect(Math.abs(rows - height) <= 1, 'it has all rows', `${rows} and ${height} px`);
+    await page.click('.download >> text=Copy picture');
+    await page.waitForSelector('.notice >> text=Copied the picture');
+    const copied = await page.evaluate(async () => (await navigator.clipboard.read()).flatMap(({ types }) => types));
+    checks.equal(copied.join(), 'image/png', 'a picture is in the clipboard');
+    await page.goto(at('profile?view=table'));
+    await page.waitForSelector('.functions tbody tr');
+    checks.equal(await page.locator('.download >> text=PNG picture').count(), 0, 'a table has no picture');
     await page.context().close();
   }
 
@@ -448,7 +495,6 @@ export function profileChecks({ browser, checks, open, at, parameter, graph }) {
   async function hiddenTime() {
     const page = await open(browser, checks);
     const answers = answersNamed(['load']);
-    const NS = 1e9;
     Object.assign(answers.profile.hidden, { outside_ns: 5 * NS, total_ns: 8 * NS });
     Object.assign(answers.profile.hidden.states, { disk_ns: 3 * NS, wait_ns: 3 * NS, total_ns: 3 * NS });
     await mockApi(page, answers);
@@ -596,6 +642,8 @@ export function profileChecks({ browser, checks, open, at, parameter, graph }) {
       searchScope,
       flameChart,
       callTree,
+      tablesWithLongPaths,
+      pictures,
       splitByPhase,
       manyNodesStaySmall,
       comparedTasks,

@@ -4,7 +4,7 @@ import { unnamedNote } from '../src/pages/profile/UnnamedTime';
 const unnamed = (total_ns: number, pending = false) => ({ total_ns, pending, modules: [] });
 
 test('time without names is stated from one percent on', () => {
-  expect(unnamedNote(unnamed(120), 1000)).toBe('12.0 % of this time has no function names');
+  expect(unnamedNote(unnamed(120), 1000)).toBe('12.0% of this time has no function names');
   expect(unnamedNote(unnamed(9), 1000)).toBeNull();
   expect(unnamedNote(unnamed(0), 0)).toBeNull();
 });

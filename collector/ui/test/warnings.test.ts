@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
-import type { Disconnect, Epoch, WorkersAnswer } from '../src/core/api';
-import { badEnds, epochWarnings, stateOf, warningsOf } from '../src/pages/warnings';
+import type { Disconnect, Epoch, TasksAnswer, WorkersAnswer } from '../src/core/api';
+import { alertsOf, badEnds, epochWarnings, stateOf, warningsOf } from '../src/pages/warnings';
 
 const NOW_NS = Date.parse('2026-01-31T12:00:00Z') * 1e6;
 
@@ -51,6 +51,11 @@ test.each<[string, Epoch, string[]]>([
   ['sampler', epoch({ sampler_mode: 'reduced' }), ['sampler: reduced']],
   ['rate', epoch({ ticks: 400 }), ['only 40.0% of expected samples taken']],
   ['throttled', epoch({ ticks: 400, ticks_throttled: 500 }), []],
+  [
+    'throttled for long',
+    epoch({ ticks: 3000, ticks_throttled: 1000, ticks_expected: 4000 }),
+    ['25.0% of samples skipped by its CPU limit'],
+  ],
 ])('%s', (_, one, expected) => {
   expect(epochWarnings(one, NOW_NS)).toEqual(expected);
 });
@@ -97,4 +102,79 @@ test('the state of a life says how it ended', () => {
   expect(stateOf(ended('1', 'silent', 'away'))).toBe('○ away');
   expect(stateOf(ended('1', 'silent'))).toBe('○ went silent');
   expect(stateOf(ended('1', 'clean'))).toBe('○ exited');
+});
+
+const failedTasks = (total: number, more: object = {}): TasksAnswer =>
+  ({
+    total,
+    tasks: [
+      {
+        worker: 'w',
+        epoch: '1',
+        id: 7,
+        name: 'load',
+        key: 'load-7',
+        start_ns: NOW_NS - 5e9,
+        stop_ns: NOW_NS - 4e9,
+        outcome: 'failed',
+        cause: 'no such file',
+        ...more,
+      },
+    ].slice(0, total),
+  }) as unknown as TasksAnswer;
+
+test.each<[string, Epoch, string]>([
+  ['a silent worker', epoch({ last_seen: '2026-01-31T11:59:50Z' }), 'sends no data since 11:59:50'],
+  ['samples lost in the queue', epoch({}, { lost_queue_ns: 2e9 }), 'lost 2.00 s of samples since 11:00:00'],
+  ['lost tasks', epoch({}, { lost_tasks: 3 }), 'lost 3 task records since 11:00:00'],
+  ['a reduced sampler', epoch({ sampler_mode: 'on-CPU threads only' }), 'is sampled in part since 11:00:00'],
+  [
+    'threads without stacks',
+    epoch({ signal_blocked_threads: 2, signal_blocked_since: '2026-01-31T11:30:00Z' }),
+    'has 2 threads without stacks since 11:30:00',
+  ],
+  [
+    'throttled sampling',
+    epoch({ ticks: 7000, ticks_throttled: 2000, ticks_expected: 10_000 }),
+    'is sampled less often: 20.0% of samples skipped since 11:00:00',
+  ],
+  ['a crash', ended('1', 'crashed'), 'crashed at 00:00:00'],
+])('%s is an alert with time, cause and next step', (_, one, expected) => {
+  const life = { ...one, pid: 42, host: 'h', first_seen: '2026-01-31T11:00:00Z' };
+  const fleet = answer([life]);
+  const [alert, ...others] = alertsOf(fleet, undefined, []);
+  const at = new Date(alert.atMs).toISOString().slice(11, 19);
+  expect(`${alert.what} ${alert.isSince ? 'since' : 'at'} ${at}`).toBe(expected);
+  expect(alert.worker).toBe('w');
+  expect(alert.cause).not.toBe('');
+  expect(alert.next).not.toBe('');
+  expect(alert.id).not.toMatch(/\s/);
+  expect(others).toEqual([]);
+  expect(alertsOf(fleet, undefined, [alert.id])).toEqual([]);
+});
+
+test('a healthy fleet has no alerts', () => {
+  expect(alertsOf(answer([epoch()]), failedTasks(0), [])).toEqual([]);
+  const throttledAtStart = epoch({ ticks: 500, ticks_throttled: 500, ticks_expected: 1000 });
+  expect(alertsOf(answer([throttledAtStart]), undefined, [])).toEqual([]);
+});
+
+test('a dismissed loss is an alert again when it has doubled', () => {
+  const alerts = (lost_queue_ns: number, dismissed: string[]) =>
+    alertsOf(answer([epoch({}, { lost_queue_ns })]), undefined, dismissed);
+  const known = alerts(1e9, []).map(({ id }) => id);
+  expect(alerts(1.01e9, known)).toEqual([]);
+  expect(alerts(2.2e9, known)).toHaveLength(1);
+});
+
+test('failed tasks are one alert with the newest cause', () => {
+  const alerts = (failed: TasksAnswer, dismissed: string[] = []) => alertsOf(answer([epoch()]), failed, dismissed);
+  const [alert] = alerts(failedTasks(1));
+  expect(alert.what).toBe('1 task failed in the last 24 h');
+  expect(alert.cause).toBe('the newest is load (load-7) on w: no such file');
+  expect(alerts(failedTasks(5))[0].what).toBe('5 tasks failed in the last 24 h');
+  expect(alerts(failedTasks(1, { outcome: 'lost', cause: '' }))[0].cause).toContain('its worker ended');
+  expect(alerts(failedTasks(1), [alert.id])).toEqual([]);
+  expect(alerts(failedTasks(2), [alert.id])).toHaveLength(1);
+  expect(alerts(failedTasks(1, { stop_ns: NOW_NS + 3600e9 }), [alert.id])).toHaveLength(1);
 });

@@ -148,6 +148,8 @@ impl ThreadProbe {
             |last: &LastSample| last.task_word == task_word && (thread.gone || last.at_ns >= since);
         let attribution = match thread.last_sample.filter(is_close) {
             Some(last) => last.attribution,
+            // Its own account has this time, and only stacks divide it.
+            None if thread.early.is_some() => return,
             None => {
                 let reason = self.no_stack_reason(thread, self.samples_running());
                 self.without_stack(thread, reason)

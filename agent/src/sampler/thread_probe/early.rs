@@ -144,21 +144,43 @@ impl ThreadProbe {
             thread.early = Some(early);
             return;
         };
+        let lives = !thread.gone && early.account.ended().is_none();
+        if lives && times.is_empty() && !early.is_seen() {
+            // Its time waits for a sample, as that of older threads does: on a busy machine half a second
+            // is too short for one.
+            return;
+        }
         let until = early.account.ended().unwrap_or_else(|| now_of(thread, since));
-        times.push(EarlyTime {
+        let mut last = EarlyTime {
             word,
             elapsed_ns: until.ns.saturating_sub(since.ns),
             cpu_ns: until.cpu_ns.saturating_sub(since.cpu_ns),
-        });
+        };
+        let unseen_ns = if lives { self.take_unseen(thread, &early, &mut last) } else { 0 };
+        times.push(last);
         for time in times.iter().filter(|time| time.elapsed_ns > 0) {
             self.count_early(thread, &early, *time);
         }
         if !thread.gone {
             self.update_run_delay(thread);
         }
-        thread.time.restart(until);
+        thread.time.restart(until.before(unseen_ns));
+        thread.time.advance(until.ns, until.cpu_ns);
         thread.known_off_cpu_ns = 0;
         thread.owed = None;
+    }
+
+    /// Takes the CPU time out of the last part of an account, if no sample has said where the thread
+    /// ran: it waits for the next one. Returns how much that is.
+    fn take_unseen(&mut self, thread: &Thread, early: &EarlyThread, last: &mut EarlyTime) -> u64 {
+        let level = self.level_of(&thread.levels(last.word));
+        if !early.shares(level, |state| state == State::Cpu).is_empty() {
+            return 0;
+        }
+        let cpu_ns = last.cpu_ns.min(last.elapsed_ns);
+        last.cpu_ns = 0;
+        last.elapsed_ns -= cpu_ns;
+        cpu_ns
     }
 
     fn count_early(&mut self, thread: &mut Thread, early: &EarlyThread, time: EarlyTime) {

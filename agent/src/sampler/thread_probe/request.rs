@@ -6,9 +6,12 @@ use super::*;
 
 /// A thread that ran for this long without answering may block the signal.
 const ANSWER_MAX_CPU_NS: u64 = 200_000_000;
-/// Shortest and longest time until a thread that blocks the signal is looked at again; in between, as
-/// long as it has blocked it. The C library blocks all signals while a thread starts.
+/// Shortest and longest time until a thread that blocks the signal is asked again. In between, the CPU
+/// time that it has used meanwhile, and at least an eighth of the time for which it has blocked it: the
+/// C library blocks all signals while a thread starts, and on a busy machine the thread waits long for
+/// its processor then.
 const SIGNAL_BLOCKED_RETRY_NS: Range<u64> = 10_000_000..10_000_000_000;
+const SIGNAL_BLOCKED_RETRY_PART: u64 = 8;
 /// Time for which no further timer is created after the system refused one.
 const REFUSED_RETRY_NS: u64 = 1_000_000_000;
 
@@ -49,10 +52,13 @@ impl ThreadProbe {
         if stat.blocks(slots.signal()) {
             if thread.signal_blocked_since_ns == 0 {
                 thread.signal_blocked_since_ns = now;
+                thread.signal_blocked_since_cpu_ns = thread.time.cpu_ns();
             }
             let blocked_ns = now - thread.signal_blocked_since_ns;
-            let retry_ns =
-                blocked_ns.clamp(SIGNAL_BLOCKED_RETRY_NS.start, SIGNAL_BLOCKED_RETRY_NS.end);
+            let ran_ns = thread.time.cpu_ns().saturating_sub(thread.signal_blocked_since_cpu_ns);
+            let retry_ns = ran_ns
+                .max(blocked_ns / SIGNAL_BLOCKED_RETRY_PART)
+                .clamp(SIGNAL_BLOCKED_RETRY_NS.start, SIGNAL_BLOCKED_RETRY_NS.end);
             thread.signal_blocked_until_ns = now + retry_ns;
             return self.stop_asking(thread);
         }

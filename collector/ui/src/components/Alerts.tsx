@@ -1,50 +1,95 @@
-// Workers whose lives ended badly. An alert stays until it is dismissed, in this browser.
+// Bad news. An alert stays until it is dismissed, in this browser.
 
-import { href, itemHref, sharedParams } from '../core/address';
-import type { WorkersAnswer } from '../core/api';
+import { apiUrl, href, itemHref, sharedParams } from '../core/address';
+import type { TasksAnswer, WorkersAnswer } from '../core/api';
+import { fetchJson } from '../core/fetch';
 import { safeText } from '../core/names';
-import { dismiss, dismissed } from '../core/query';
+import { dismiss, dismissed, useQuery } from '../core/query';
 import { clock, count, isoTime } from '../core/time';
-import { badEnds, endName } from '../pages/warnings';
+import { type Alert, alertsOf, FAILED } from '../pages/warnings';
 
 const SHOWN = 5;
 /** How much of a life's end its profile shows. */
 const PROFILE_MS = 60_000;
+/** How far back failed tasks are alerts, and how often they are looked for. */
+const FAILED_FROM = '-24h';
+const FAILED_INTERVAL_MS = 10_000;
 
-export function Alerts({ fleet }: { fleet: WorkersAnswer }) {
+const outcomes = FAILED.map((outcome): [string, string] => ['outcome', outcome]);
+
+interface Properties {
+  fleet: WorkersAnswer;
+  /** The workers that the page is about; none: all. */
+  workers: string[];
+}
+
+export function Alerts({ fleet, workers }: Properties) {
   const known = dismissed.use();
-  const ends = badEnds(fleet, known);
-  if (ends.length === 0) return null;
+  const only = workers.map((worker): [string, string] => ['worker', worker]);
+  const failed = useQuery<TasksAnswer>(
+    `failed ${only}`,
+    (signal) => {
+      const question = [['from', FAILED_FROM], ['limit', '1'], ...outcomes, ...only] as [string, string][];
+      return fetchJson(apiUrl('tasks', new URLSearchParams(question)), signal);
+    },
+    true,
+    FAILED_INTERVAL_MS,
+  );
+  const alerts = alertsOf(fleet, failed.value, known);
+  if (alerts.length === 0) return null;
   return (
-    <section class="alerts" aria-label="Lost workers" role="status">
-      {ends.slice(0, SHOWN).map(({ worker, epoch, disconnect }) => {
-        const seenMs = Date.parse(epoch.last_seen);
-        return (
-          <p key={epoch.epoch}>
-            <b class="bad">
-              ⚠{' '}
-              <a href={itemHref('workers', worker, sharedParams({ worker: null }))}>
-                <bdi>{safeText(worker, 40)}</bdi>
-              </a>{' '}
-              {endName(disconnect)}
-            </b>{' '}
-            at {clock(disconnect.at_ns / 1e6)}, process {epoch.pid} on <bdi>{safeText(epoch.host, 40)}</bdi>, last seen{' '}
-            {clock(seenMs)}: {safeText(disconnect.cause)}. Next: {safeText(disconnect.next_step ?? '', 300)}.{' '}
-            <a
-              href={href('profile', sharedParams({ worker, from: isoTime(seenMs - PROFILE_MS), to: isoTime(seenMs) }))}
-            >
-              its last minute ›
-            </a>{' '}
-            <button onClick={() => dismiss([epoch.epoch])}>Dismiss</button>
-          </p>
-        );
-      })}
-      {ends.length > 1 && (
+    <section class="alerts" aria-label="Alerts" role="status">
+      {alerts.slice(0, SHOWN).map((alert) => (
+        <Row key={alert.id} alert={alert} only={only} />
+      ))}
+      {alerts.length > 1 && (
         <p>
-          {ends.length > SHOWN && `${count(ends.length - SHOWN)} more workers were lost. `}
-          <button onClick={() => dismiss(ends.map(({ epoch }) => epoch.epoch))}>Dismiss all</button>
+          {alerts.length > SHOWN && `${count(alerts.length - SHOWN)} more alerts. `}
+          <button class="link" onClick={() => dismiss(alerts.map(({ id }) => id))}>
+            Dismiss all
+          </button>
         </p>
       )}
     </section>
   );
+}
+
+function Row({ alert, only }: { alert: Alert; only: [string, string][] }) {
+  const { worker, lastSeenMs } = alert;
+  return (
+    <p>
+      <button class="link" onClick={() => dismiss([alert.id])}>
+        Dismiss
+      </button>
+      <b class="bad">
+        ⚠{' '}
+        {worker !== undefined && (
+          <a href={itemHref('workers', worker, sharedParams({ worker: null }))}>
+            <bdi>{safeText(worker, 40)}</bdi>
+          </a>
+        )}{' '}
+        {alert.what}
+      </b>{' '}
+      {alert.isSince ? 'since' : 'at'} {clock(alert.atMs)}: <bdi>{safeText(alert.cause, 300)}</bdi>
+      {lastSeenMs !== undefined && `, last seen ${clock(lastSeenMs)}`}. Next: <Commands text={safeText(alert.next, 300)} />.{' '}
+      {worker !== undefined && lastSeenMs !== undefined && (
+        <a
+          href={href(
+            'profile',
+            sharedParams({ worker, from: isoTime(lastSeenMs - PROFILE_MS), to: isoTime(lastSeenMs) }),
+          )}
+        >
+          its last minute ›
+        </a>
+      )}
+      {worker === undefined && (
+        <a href={href('tasks', new URLSearchParams([...only, ['from', FAILED_FROM], ...outcomes]))}>failed tasks ›</a>
+      )}
+    </p>
+  );
+}
+
+/** A text whose commands are between backticks. */
+function Commands({ text }: { text: string }) {
+  return <>{text.split('`').map((part, i) => (i % 2 === 1 ? <code key={part}>{part}</code> : part))}</>;
 }

@@ -48,7 +48,7 @@ export function SearchField({ text, setText, field, children }: SearchFieldPrope
         ref={field}
         type="search"
         value={text}
-        placeholder="Search names, file:… or crate:…  /"
+        placeholder="Search functions  /"
         title="Searches this profile: a regular expression for names of functions; file:PATTERN for their files; crate:NAME for a whole crate"
         aria-label="Search functions"
         onInput={(event) => setText(event.currentTarget.value)}

@@ -5,11 +5,8 @@ import type { Task } from '../core/api';
 import { taskColor } from '../core/colors';
 import { middleCut, safeText } from '../core/names';
 import { clock, duration } from '../core/time';
+import { causeOf } from '../pages/warnings';
 import { profileOf, UNKNOWN_KEY } from '../stream/TaskStream';
-
-/** Why a task ended badly. Nobody reports the end of a lost one. */
-const causeOf = ({ cause, outcome }: Task) =>
-  cause === '' && outcome === 'lost' ? 'its worker ended or disconnected first' : safeText(cause);
 
 export function TaskTable({ tasks }: { tasks: Task[] }) {
   // Tasks in columns have no key.
@@ -50,8 +47,8 @@ export function TaskTable({ tasks }: { tasks: Task[] }) {
               <td class="number">{duration(task.duration_ns)}</td>
               <td>{task.outcome === 'ok' ? 'ok' : <b>{task.outcome}</b>}</td>
               {hasCauses && (
-                <td class="cause" title={causeOf(task)}>
-                  <bdi>{middleCut(causeOf(task), 60)}</bdi>
+                <td class="cause" title={safeText(causeOf(task))}>
+                  <bdi>{middleCut(safeText(causeOf(task)), 60)}</bdi>
                 </td>
               )}
               <td>{clock(task.start_ns / 1e6, true)}</td>

@@ -12,6 +12,18 @@ export async function copyText(text: string, what: string): Promise<void> {
   for (const listener of listeners) listener(isCopied ? `Copied the ${what}` : `Could not copy the ${what}`);
 }
 
+/** Whether the browser can copy pictures from this origin. */
+export const canCopyPictures = () => typeof ClipboardItem === 'function' && navigator.clipboard?.write !== undefined;
+
+/** Copies a PNG file, and says whether it worked. */
+export async function copyPicture(picture: Promise<Blob>): Promise<void> {
+  const isCopied = await navigator.clipboard
+    .write([new ClipboardItem({ 'image/png': picture })])
+    .then(() => true)
+    .catch(() => false);
+  for (const listener of listeners) listener(isCopied ? 'Copied the picture' : 'Could not copy the picture');
+}
+
 async function write(text: string): Promise<boolean> {
   try {
     // Missing on origins that are not secure, such as plain HTTP by an address.

@@ -80,7 +80,9 @@ export function shortName(name: string, module = ''): string {
   const closure = end < parts.length ? '::{closure}' : '';
   const method = withoutGenerics(parts[end - 1]);
   if (end === 1) return (closure === '' && isLibc(module) ? libcName(method) : typeOf(method)) + closure;
-  const owner = isClosure(parts[end - 2]) ? parts[end - 2] : lastName(typeOf(parts[end - 2]));
+  // `{impl#3}` does not name its type: the module says more.
+  const at = end > 2 && parts[end - 2].startsWith('{impl') ? end - 3 : end - 2;
+  const owner = isClosure(parts[at]) ? parts[at] : lastName(typeOf(parts[at]));
   return `${owner}::${method}${closure}`;
 }
 

@@ -5,7 +5,7 @@ import { onTheme } from '../core/colors';
 import { usePan } from '../core/pan';
 import { fitCanvas, useSize } from '../core/size';
 import { type Coloring, nodeAt, Painter, ROW_PX, type View } from './draw';
-import { type Functions, type Layout, NO_FUNCTION } from './layout';
+import { crateAt, type Functions, type Layout, NO_FUNCTION } from './layout';
 import { ACTIONS, type Action, NodeMenu } from './NodeMenu';
 import { NodeTip } from './NodeTip';
 import { findByPathId, pathId } from './path';
@@ -246,11 +246,6 @@ export function FlameGraph(properties: Properties) {
       )}
     </div>
   );
-}
-
-/** The crate of a function; tasks and the like have none. */
-export function crateAt({ kinds, crates }: Functions, fn: number): string | undefined {
-  return kinds[fn] === 'function' || kinds[fn] === 'unresolved' ? crates[fn] : undefined;
 }
 
 const over = (position: PointerPosition) => (position.node < 0 ? null : position);

@@ -5,7 +5,7 @@ import { stateColor } from '../core/colors';
 import { safeText, shortFile } from '../core/names';
 import { STATES } from '../core/states';
 import { duration, percent } from '../core/time';
-import { type Functions, type Layout, NO_FUNCTION, STATE_COUNT } from './layout';
+import { crateAt, type Functions, type Layout, NO_FUNCTION, STATE_COUNT } from './layout';
 
 interface Pointer {
   px: number;
@@ -31,7 +31,9 @@ export function NodeTip({ layout, functions, node, rootLabel, viewNs, at, isInve
   const total = layout.total[node];
   const self = layout.self[node];
   const line = fn !== NO_FUNCTION && functions.lines[fn] > 0 ? `:${functions.lines[fn]}` : '';
-  const file = fn === NO_FUNCTION ? '' : functions.files[fn] || functions.modules[fn];
+  const file = fn === NO_FUNCTION ? '' : functions.files[fn];
+  const module = fn === NO_FUNCTION ? '' : (functions.modules[fn].split('/').pop() ?? '');
+  const origin = [fn === NO_FUNCTION ? '' : (crateAt(functions, fn) ?? ''), module].filter((part) => part !== '');
   const states = STATES.map((state, s) => ({ state, ns: layout.states[node * STATE_COUNT + s] })).filter(
     ({ ns }) => ns > 0,
   );
@@ -40,6 +42,11 @@ export function NodeTip({ layout, functions, node, rootLabel, viewNs, at, isInve
       {file && (
         <div class="file" title={safeText(file, 1000)}>
           <bdi>{safeText(shortFile(file)) + line}</bdi>
+        </div>
+      )}
+      {origin.length > 0 && (
+        <div class="file">
+          <bdi>{safeText(origin.join(' in '), 120)}</bdi>
         </div>
       )}
       <dl>

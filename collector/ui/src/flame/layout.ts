@@ -193,3 +193,8 @@ export class TreeBuilder {
 
 /** Both numbers are below 2^26 for any profile that fits in a page, so the key is exact. */
 const keyOf = (node: number, fn: number) => node * 67_108_864 + fn;
+
+/** The crate of a function; tasks and the like have none. */
+export function crateAt({ kinds, crates }: Functions, fn: number): string | undefined {
+  return kinds[fn] === 'function' || kinds[fn] === 'unresolved' ? crates[fn] : undefined;
+}

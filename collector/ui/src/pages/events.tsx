@@ -142,6 +142,7 @@ function EventRow({ event }: { event: FleetEvent }) {
     text(data.file),
     text(data.reason),
     endOf(data),
+    kind === 'worker_connected' ? `process ${text(data.pid)} on ${text(data.host)}` : '',
     kind === 'missed' ? `${text(data.count)} events` : '',
   ]
     .filter((part) => part !== '')

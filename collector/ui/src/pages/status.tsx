@@ -98,7 +98,7 @@ export function StatusPage() {
   const streamTo = to === 'now' ? nowMs() : parseTimeMs(to, nowMs());
   return (
     <>
-      <Alerts fleet={fleet.value} />
+      <Alerts fleet={fleet.value} workers={params.getAll('worker')} />
       <ul class="tiles">
         <Tile
           name="Workers"

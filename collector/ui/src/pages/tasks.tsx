@@ -18,6 +18,7 @@ import { count, isLive, isoTime, parseTimeMs, quantity, rangeText } from '../cor
 import { fetchTaskColumns } from '../flame/client';
 import type { Stream } from '../stream/columns';
 import { outlineOf, TaskStream } from '../stream/TaskStream';
+import { FAILED } from './warnings';
 
 /**
  * Tasks with full records. If there are more, all are requested in columns too, fewer of them in live
@@ -28,8 +29,6 @@ const OUTLINES = 1_000_000;
 const OUTLINES_LIVE = 100_000;
 const NAMES_MAX = 40;
 const SLOWEST = 8;
-/** What the chip *failed* selects. */
-const FAILED = ['failed', 'panicked', 'lost'];
 const OUTCOMES = ['running', 'ok', 'failed', 'cancelled', 'panicked', 'lost'];
 
 /** The slowest of all tasks in the columns. */

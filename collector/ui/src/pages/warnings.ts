@@ -1,6 +1,6 @@
 // Warnings about workers.
 
-import type { Disconnect, Epoch, WorkersAnswer } from '../core/api';
+import type { Disconnect, Epoch, Task, TasksAnswer, WorkersAnswer } from '../core/api';
 import { duration, percent, quantity } from '../core/time';
 
 export interface Warning {
@@ -14,6 +14,12 @@ export const LATE_NS = 5e9;
 const CLOCK_ERROR_NS = 250e6;
 /** Smaller shares of the expected samples cause a warning. */
 const RATE_MIN = 0.5;
+/** Larger shares of samples that the agent's CPU limit skips cause a warning. */
+const THROTTLED_MAX = 0.1;
+/** Before as many ticks are due, shares of them say nothing. */
+const TICKS_MIN = 500;
+/** The same for skipped samples: an agent that reads its symbols skips some in its first seconds. */
+const THROTTLED_TICKS_MIN = 3000;
 
 export function lostNs({ account }: Epoch): number {
   return account.lost_rejected_ns + account.lost_by_collector_ns + account.lost_queue_ns;
@@ -22,6 +28,10 @@ export function lostNs({ account }: Epoch): number {
 /** Whether a foreign profiler pushes it, each minute or more often. */
 export function isPushed(epoch: Epoch): boolean {
   return epoch.sampler_mode?.startsWith('pushed ') ?? false;
+}
+
+function isThrottled({ ticks_expected, ticks_throttled }: Epoch): boolean {
+  return ticks_expected > THROTTLED_TICKS_MIN && ticks_throttled > THROTTLED_MAX * ticks_expected;
 }
 
 export function epochWarnings(epoch: Epoch, nowNs: number): string[] {
@@ -43,8 +53,10 @@ export function epochWarnings(epoch: Epoch, nowNs: number): string[] {
     found.push(
       `${quantity(epoch.signal_blocked_threads, 'thread')} without stacks for ${duration(nowNs - Date.parse(epoch.signal_blocked_since) * 1e6)}: signal blocked`,
     );
-  if (epoch.ticks_expected > 500 && epoch.ticks + epoch.ticks_throttled < RATE_MIN * epoch.ticks_expected)
+  if (epoch.ticks_expected > TICKS_MIN && epoch.ticks + epoch.ticks_throttled < RATE_MIN * epoch.ticks_expected)
     found.push(`only ${percent(epoch.ticks, epoch.ticks_expected)} of expected samples taken`);
+  if (isThrottled(epoch))
+    found.push(`${percent(epoch.ticks_throttled, epoch.ticks_expected)} of samples skipped by its CPU limit`);
   return found;
 }
 
@@ -79,6 +91,151 @@ export function badEnds({ workers }: WorkersAnswer, dismissed: string[]) {
       }),
     )
     .sort((a, b) => b.disconnect.at_ns - a.disconnect.at_ns);
+}
+
+/** Bad news that stays on the page until it is dismissed. */
+export interface Alert {
+  /** What is dismissed, without blanks. An alert that got worse has another one. */
+  id: string;
+  /** The worker that it is about; none if it is about tasks. */
+  worker?: string;
+  /** What happened, after the worker's name. */
+  what: string;
+  /** Since when, or at what time. */
+  atMs: number;
+  isSince?: boolean;
+  cause: string;
+  next: string;
+  /** The time of the last sample of a life that ended. */
+  lastSeenMs?: number;
+}
+
+/** Grows with the size of a loss: a dismissed alert returns when the loss has doubled. */
+const magnitude = (value: number) => Math.floor(Math.log2(Math.max(1, value)));
+
+/** Alerts of one life of a worker. */
+function epochAlerts(worker: string, epoch: Epoch, isNewest: boolean, nowNs: number): Alert[] {
+  const { account } = epoch;
+  const seenMs = Date.parse(epoch.last_seen);
+  const startedMs = Date.parse(epoch.first_seen);
+  const process = `process ${epoch.pid} on ${epoch.host}`;
+  const alerts: Alert[] = [];
+  const silentNs = nowNs - seenMs * 1e6;
+  if (isNewest && epoch.state === 'connected' && silentNs > LATE_NS && !isPushed(epoch))
+    alerts.push({
+      id: `late_${epoch.epoch}_${seenMs}`,
+      worker,
+      what: 'sends no data',
+      atMs: seenMs,
+      isSince: true,
+      cause: `${process} is connected, but its agent has been silent for ${duration(silentNs)}`,
+      next: 'check whether the process is stopped or its machine is overloaded or unreachable',
+    });
+  const lost = lostNs(epoch);
+  if (lost > 0 || account.lost_tasks > 0) {
+    const parts = [
+      lost > 0 && `${duration(lost)} of samples`,
+      account.lost_tasks > 0 && quantity(account.lost_tasks, 'task record'),
+    ].filter((part) => part !== false);
+    const isRejected = account.lost_rejected_ns > 0;
+    const isQueue = account.lost_queue_ns > 0 || lost === 0;
+    const causes = [
+      isRejected && `the collector rejected messages (${epoch.last_rejection ?? 'the reason is not known'})`,
+      account.lost_by_collector_ns > 0 && 'a collector that had acknowledged them lost its data',
+      isQueue && "the agent's queue was full",
+    ].filter((part) => part !== false);
+    alerts.push({
+      id: `lost_${epoch.epoch}_${magnitude(lost)}_${magnitude(account.lost_tasks)}`,
+      worker,
+      what: `lost ${parts.join(' and ')}`,
+      atMs: startedMs,
+      isSince: true,
+      cause: `${causes.join('; ')} (${process})`,
+      next: isRejected
+        ? 'compare the versions of agent and collector, and look into the log of the collector'
+        : isQueue
+          ? 'check that the collector runs, is reachable and has room on its disk'
+          : 'run the collector with --data, so that it keeps what it acknowledged',
+    });
+  }
+  if (!isNewest || epoch.state === 'gone' || isPushed(epoch)) return alerts;
+  const mode = epoch.sampler_mode ?? 'full';
+  if (epoch.enabled && mode !== 'full')
+    alerts.push({
+      id: `mode_${epoch.epoch}_${mode.replace(/\W+/g, '_')}`,
+      worker,
+      what: 'is sampled in part',
+      atMs: startedMs,
+      isSince: true,
+      cause: mode,
+      next: `run \`emberline doctor\` as the user of ${process}`,
+    });
+  if (epoch.signal_blocked_since !== null)
+    alerts.push({
+      id: `signal_${epoch.epoch}`,
+      worker,
+      what: `has ${quantity(epoch.signal_blocked_threads, 'thread')} without stacks`,
+      atMs: Date.parse(epoch.signal_blocked_since),
+      isSince: true,
+      cause: `they block the signal of the sampler (${process})`,
+      next: 'unblock SIGURG in these threads',
+    });
+  if (isThrottled(epoch))
+    alerts.push({
+      id: `throttled_${epoch.epoch}_${magnitude((100 * epoch.ticks_throttled) / epoch.ticks_expected)}`,
+      worker,
+      what: `is sampled less often: ${percent(epoch.ticks_throttled, epoch.ticks_expected)} of samples skipped`,
+      atMs: startedMs,
+      isSince: true,
+      cause: `the sampler of ${process} reached its CPU limit; times stay true, stacks are coarser`,
+      next: `\`emberline workers set ${worker} --interval 20ms\`, or a larger cpu_limit at its start`,
+    });
+  return alerts;
+}
+
+/** Outcomes of tasks that failed. */
+export const FAILED = ['failed', 'panicked', 'lost'];
+
+/** Why a task failed; empty if it did not, or did not say. */
+export const causeOf = ({ cause, outcome }: Pick<Task, 'cause' | 'outcome'>) =>
+  cause === '' && outcome === 'lost' ? 'its worker ended or disconnected first' : cause;
+
+/** The tasks that failed, as one alert. It returns when twice as many have failed, or in another hour. */
+function failedAlert({ total, tasks }: TasksAnswer): Alert[] {
+  const [newest] = tasks;
+  if (!newest) return [];
+  const atMs = (newest.stop_ns ?? newest.start_ns) / 1e6;
+  const key = newest.key === '' ? '' : ` (${newest.key})`;
+  return [
+    {
+      id: `failed_${magnitude(total)}_${Math.floor(atMs / 3_600_000)}`,
+      what: `${quantity(total, 'task')} failed in the last 24 h`,
+      atMs,
+      cause: `the newest is ${newest.name}${key} on ${newest.worker}: ${causeOf(newest) || 'without a cause'}`,
+      next: 'read their causes',
+    },
+  ];
+}
+
+/** What must be seen: ends of workers, silence, losses, poor sampling, failed tasks; newest first. */
+export function alertsOf(fleet: WorkersAnswer, failed: TasksAnswer | undefined, dismissed: string[]): Alert[] {
+  const ends = badEnds(fleet, dismissed).map(
+    ({ worker, epoch, disconnect }): Alert => ({
+      id: epoch.epoch,
+      worker,
+      what: endName(disconnect),
+      atMs: disconnect.at_ns / 1e6,
+      cause: `process ${epoch.pid} on ${epoch.host}: ${disconnect.cause}`,
+      next: disconnect.next_step ?? '',
+      lastSeenMs: Date.parse(epoch.last_seen),
+    }),
+  );
+  const states = fleet.workers.flatMap(({ worker, epochs }) =>
+    epochs.flatMap((epoch, i) => epochAlerts(worker, epoch, i === epochs.length - 1, fleet.now_ns)),
+  );
+  return [...ends, ...states, ...(failed ? failedAlert(failed) : [])]
+    .filter(({ id }) => !dismissed.includes(id))
+    .sort((a, b) => b.atMs - a.atMs);
 }
 
 export function warningsOf(fleet: WorkersAnswer, dismissed: string[]): Warning[] {

@@ -67,7 +67,7 @@ export function WorkerPage({ id }: { id: string }) {
       <h1>
         <bdi>{safeText(id)}</bdi> <small>{stateOf(newest)}</small>
       </h1>
-      <Alerts fleet={facts.value} />
+      <Alerts fleet={facts.value} workers={[id]} />
       <Facts epochs={epochs} nowNs={facts.value.now_ns} />
       <section>
         <h2>

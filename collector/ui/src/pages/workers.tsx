@@ -44,7 +44,7 @@ export function WorkersPage() {
     .sort((a, b) => b.warnings.length - a.warnings.length);
   return (
     <>
-      <Alerts fleet={answer.value} />
+      <Alerts fleet={answer.value} workers={params.getAll('worker')} />
       <section>
         <h2>
           Workers <small>workers with warnings first</small>

@@ -2,11 +2,19 @@
 
 import { useEffect, useRef } from 'preact/hooks';
 import { useAddress } from '../../core/address';
+import { canCopyPictures, copyPicture } from '../../core/clipboard';
 import type { LoadedProfile } from '../../flame/load';
 import { FILE_FORMATS, fileName, fileUrl } from './files';
 import type { Params } from './question';
 
-export function Downloads({ loaded, fixed }: { loaded: LoadedProfile; fixed: Params }) {
+interface Properties {
+  loaded: LoadedProfile;
+  fixed: Params;
+  /** Draws the displayed graph; none if no graph is displayed. */
+  picture: (() => Promise<Blob>) | undefined;
+}
+
+export function Downloads({ loaded, fixed, picture }: Properties) {
   const { params } = useAddress();
   const box = useRef<HTMLDetailsElement>(null);
   useEffect(() => {
@@ -22,6 +30,7 @@ export function Downloads({ loaded, fixed }: { loaded: LoadedProfile; fixed: Par
       document.removeEventListener('keydown', close);
     };
   }, []);
+  const name = fileName(params, fixed, loaded, { extension: 'png' });
   return (
     <details class="download" ref={box}>
       <summary>Download</summary>
@@ -38,7 +47,34 @@ export function Downloads({ loaded, fixed }: { loaded: LoadedProfile; fixed: Par
             {file.label} <small>{file.reader}</small>
           </a>
         ))}
+        {picture && (
+          <>
+            <button class="link" onClick={() => void picture().then((blob) => save(blob, name))}>
+              PNG picture <small>chats, documents: the graph as displayed</small>
+            </button>
+            {canCopyPictures() && (
+              <button
+                class="link"
+                onClick={() => {
+                  box.current!.open = false;
+                  void copyPicture(picture());
+                }}
+              >
+                Copy picture <small>to the clipboard</small>
+              </button>
+            )}
+          </>
+        )}
       </div>
     </details>
   );
+}
+
+/** Lets the browser save a file. */
+function save(blob: Blob, name: string): void {
+  const link = document.createElement('a');
+  link.href = URL.createObjectURL(blob);
+  link.download = name;
+  link.click();
+  URL.revokeObjectURL(link.href);
 }

@@ -6,7 +6,7 @@ import { indicesOfLargest } from '../../core/largest';
 import { safeText, shortFile } from '../../core/names';
 import { count, duration, percent } from '../../core/time';
 import { labelOf } from '../../flame/draw';
-import { crateAt } from '../../flame/FlameGraph';
+import { crateAt } from '../../flame/layout';
 import type { LoadedProfile } from '../../flame/load';
 
 interface Properties {
@@ -79,7 +79,7 @@ export function FunctionTable({ loaded, matched, onFunction }: Properties) {
               <td class="soft">
                 <bdi>{safeText(crateAt(functions, fn) ?? '', 30)}</bdi>
               </td>
-              <td class="soft">
+              <td class="soft path" title={safeText(functions.files[fn], 300)}>
                 <bdi>
                   {safeText(shortFile(functions.files[fn]), 60)}
                   {functions.lines[fn] > 0 && `:${functions.lines[fn]}`}

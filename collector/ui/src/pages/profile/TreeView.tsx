@@ -143,7 +143,7 @@ export function TreeView({ loaded, matched, zoom, isInverted, onFunction }: Prop
                     )}
                   </div>
                 </td>
-                <td class="soft">
+                <td class="soft path" title={fn === NO_FUNCTION ? undefined : safeText(functions.files[fn], 300)}>
                   <bdi>{fn === NO_FUNCTION ? '' : safeText(shortFile(functions.files[fn]), 60)}</bdi>
                 </td>
               </tr>

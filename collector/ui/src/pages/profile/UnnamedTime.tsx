@@ -2,7 +2,7 @@
 
 import type { Unnamed } from '../../core/api';
 import { safeText } from '../../core/names';
-import { duration } from '../../core/time';
+import { duration, percent } from '../../core/time';
 import type { LoadedProfile } from '../../flame/load';
 
 /** A smaller share of the time hides no function that matters. */
@@ -11,7 +11,7 @@ const SHARE_MIN = 0.01;
 /** A sentence on the time without names; nothing if it is short. */
 export function unnamedNote({ total_ns, pending }: Unnamed, wholeNs: number): string | null {
   if (total_ns === 0 || total_ns < SHARE_MIN * wholeNs) return null;
-  const share = `${((total_ns * 100) / wholeNs).toFixed(1)} % of this time`;
+  const share = `${percent(total_ns, wholeNs)} of this time`;
   return pending ? `${share} has no function names yet: symbols are being read` : `${share} has no function names`;
 }
 

@@ -10,13 +10,14 @@ import { useKeys } from '../../core/keys';
 import { safeText } from '../../core/names';
 import { count, duration, percent } from '../../core/time';
 import { COLORINGS, type Coloring, labelOf } from '../../flame/draw';
-import { crateAt, FlameGraph } from '../../flame/FlameGraph';
+import { FlameGraph } from '../../flame/FlameGraph';
 import { invertTree } from '../../flame/invert';
-import { NO_FUNCTION } from '../../flame/layout';
+import { crateAt, NO_FUNCTION } from '../../flame/layout';
 import type { LoadedProfile } from '../../flame/load';
 import type { Action } from '../../flame/NodeMenu';
 import { InvertedTip, NodeTip } from '../../flame/NodeTip';
 import { findByPathId, pathId } from '../../flame/path';
+import { pictureOf } from '../../flame/picture';
 import { totalBelow } from '../../flame/search';
 import { crateSelector, searchSelector } from '../../flame/select';
 import { transformTree } from '../../flame/transform';
@@ -73,6 +74,13 @@ export function Views({ loaded: whole, isStale, fixed = [], isFile = false }: Pr
   const [match, setMatch] = useState(-1);
   useEffect(() => setMatch(-1), [result]);
   const setZoom = (node: number) => setParams({ zoom: node === 0 ? null : pathId(layout, functions, node) });
+  const rootLabel = isInverted ? 'all, by the function that ran' : 'all';
+  const picture = () => {
+    const from = layout.x[zoom];
+    const to = Math.max(from + layout.total[zoom], from + 1);
+    const upward = view === 'flame';
+    return pictureOf(layout, functions, rootLabel, { from, to, upward, coloring, matched: result?.functions });
+  };
   const setView = (name: ViewName) => setParams({ view: name === 'icicle' ? null : name });
   const setFunction = (fn: number) =>
     setParams({ view: 'sandwich', fn: functions.names[fn], fnfile: functions.files[fn] || null });
@@ -201,7 +209,7 @@ export function Views({ loaded: whole, isStale, fixed = [], isFile = false }: Pr
             </select>
           </label>
         </Disclosure>
-        {!isFile && <Downloads loaded={whole} fixed={fixed} />}
+        {!isFile && <Downloads loaded={whole} fixed={fixed} picture={isGraph ? picture : undefined} />}
       </div>
       <Changes hiddenNs={loaded.hiddenNs} />
       {isGraph && (
@@ -209,7 +217,7 @@ export function Views({ loaded: whole, isStale, fixed = [], isFile = false }: Pr
           <FlameGraph
             layout={layout}
             functions={functions}
-            rootLabel={isInverted ? 'all, by the function that ran' : 'all'}
+            rootLabel={rootLabel}
             label={`${isInverted ? 'Inverted flame graph' : 'Flame graph'} of ${count(layout.count - 1)} stacks`}
             zoom={zoom}
             upward={view === 'flame'}

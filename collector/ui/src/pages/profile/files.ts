@@ -61,7 +61,12 @@ export function fileUrl(params: URLSearchParams, fixed: Params, loaded: LoadedPr
 }
 
 /** `emberline-load-20260131T120000Z.svg` */
-export function fileName(params: URLSearchParams, fixed: Params, loaded: LoadedProfile, file: FileFormat): string {
+export function fileName(
+  params: URLSearchParams,
+  fixed: Params,
+  loaded: LoadedProfile,
+  file: Pick<FileFormat, 'extension'>,
+): string {
   const tasks = filtersOf(params, fixed).filter(([name]) => name === 'task');
   const task = tasks.length === 1 ? tasks[0][1] : tasks.length === 0 ? 'all' : `${tasks.length}-tasks`;
   const from = `${loaded.metadata.range.from.slice(0, 19).replace(/[-:]/g, '')}Z`;

@@ -1,2 +1,0 @@
-//# allFunctionsCalledOnLoad
-import{Zt as e,gt as t,pt as n,q as r,qt as i,st as a}from"./page-common-CfRZltBR.js";function o(){let[o,s]=e();return i(()=>{n(t(`licenses.txt`)).then(e=>e.text()).then(s,()=>s(`The collector cannot be reached.`))},[]),o===void 0?a(r,{}):a(`section`,{children:[a(`h2`,{children:`Licenses`}),a(`pre`,{class:`licenses`,children:o})]})}export{o as LicensesPage};
