@@ -113,7 +113,7 @@ fn a_stop_forwards_the_rest_with_the_password_of_the_url() {
     kill(pid, Signal::SIGTERM).unwrap();
     assert!(collector.process.wait().success(), "{}", collector.log());
     assert!(!collector.log().contains("not forwarded"), "{}", collector.log());
-    // Whoever may read needs a token too.
+    // Readers need a token too.
     let reader = folder.path().join("reader");
     let reader = reader.to_str().unwrap();
     assert!(

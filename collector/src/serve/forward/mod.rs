@@ -142,7 +142,7 @@ impl Forwarding {
         Forwarding { running, outlets, ending }
     }
 
-    /// Forwards the rest, for at most [`FORWARD_AT_END_MAX`]. What is left then is lost to the receivers.
+    /// Forwards the rest, for at most [`FORWARD_AT_END_MAX`]. The receivers lose the rest.
     pub(super) async fn end(mut self) {
         // Fails only if nothing is forwarded.
         let _ = self.ending.send(true);
