@@ -53,9 +53,9 @@ pub use telemetry::{
     TransferSummaryAnswer, TransferType, TransfersAnswer,
 };
 pub use workers::{
-    Clock, Disconnect, Epoch, IngestStatus, LossAccount, PushCounts, QuotaUse, Retained, Scrape,
-    SettingsAnswer, SettingsChange, StackFrame, ThreadDumpAnswer, ThreadGroup, ThreadSnapshot,
-    WorkerEpochs, WorkerSettings, WorkerThreads, WorkersAnswer,
+    Clock, Disconnect, Epoch, Forward, IngestStatus, LossAccount, PushCounts, QuotaUse, Retained,
+    Scrape, SettingsAnswer, SettingsChange, StackFrame, ThreadDumpAnswer, ThreadGroup,
+    ThreadSnapshot, WorkerEpochs, WorkerSettings, WorkerThreads, WorkersAnswer,
 };
 
 /// One of a fixed set of words. A reader accepts others too, so that it can talk to a newer

@@ -28,6 +28,8 @@ pub struct WorkersAnswer {
     pub pushes: Vec<PushCounts>,
     /// The services that the collector asks for profiles, by name.
     pub scrapes: Vec<Scrape>,
+    /// The servers to which the collector forwards.
+    pub forwards: Vec<Forward>,
     /// Data that the collector retains.
     pub retained: Retained,
 }
@@ -89,6 +91,36 @@ pub struct Scrape {
     /// Attempts without a profile.
     pub failed: u64,
     /// Why there is none since the last one.
+    pub failure: Option<String>,
+}
+
+/// A server to which the collector forwards, and what became of it: accepted is sent, waiting and lost.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(TS))]
+pub struct Forward {
+    /// Its address, without a password.
+    pub url: String,
+    /// `pyroscope` or `otlp` for profiles, `otlp_traces` for tasks.
+    pub protocol: Word,
+    /// What is counted: `ns` of thread time, or `tasks`.
+    pub unit: Word,
+    /// Everything that was to be sent.
+    pub accepted: u64,
+    /// Accepted by the server.
+    pub sent: u64,
+    /// In the queue.
+    pub waiting: u64,
+    /// Size of the queue.
+    pub waiting_bytes: u64,
+    /// Found no room in the queue.
+    pub lost_queue: u64,
+    /// Rejected by the server.
+    pub lost_rejected: u64,
+    /// Attempts that failed.
+    pub failed: u64,
+    /// When the server accepted the last message.
+    pub sent_at: Option<String>,
+    /// Why the last attempt failed, or why the server rejected a part of it.
     pub failure: Option<String>,
 }
 

@@ -9,7 +9,7 @@
 //! Reading order: [`limits`], `clock`, `rows` (the values that memory and store share), `tree` (all
 //! agents' stacks in one), `store` (log and tables), `windows`, `ledger` and `telemetry` (what is in no
 //! table yet), `session` (one life of one agent), `state` (what questions read), `ingest` (what each
-//! message does), `pushed` (what foreign profilers push), `commit` (how a flush becomes durable), `ingest_status` (whether ingest is blocked),
+//! message does), `pushed` (what foreign profilers push), `forward` (what other servers receive), `commit` (how a flush becomes durable), `ingest_status` (whether ingest is blocked),
 //! `sealing` (how memory becomes tables), `recovery` (how a collector restarts), `agent_control`
 //! (requests to running agents), `significance` (change or noise), `query` (questions and answers),
 //! [`auth`] (tokens and roles), `shares` (quotas and fair shares), `audit` (who did what), [`serve`] (the
@@ -33,6 +33,7 @@ mod clock;
 mod collector;
 mod commit;
 mod events;
+mod forward;
 mod id_set;
 mod ingest;
 mod ingest_status;
@@ -75,7 +76,10 @@ pub use limits::Limits;
 pub use naming::{NOT_FOUND_CODE, SymbolSource};
 pub use query::{EndedTask, EndedTasksOf, compare_ended_tasks};
 pub use recovery::DataError;
-pub use serve::{ScrapeTarget, ServeError, ServeOptions, Server};
+pub use serve::{
+    EncodedTasks, ForwardContent, ForwardError, ForwardOptions, ForwardTarget, ScrapeTarget,
+    ServeError, ServeOptions, Server,
+};
 pub use shares::{Quota, QuotaError, QuotaSettings};
 pub use store::wal::WalError;
 pub use store::{Retention, StoreError};

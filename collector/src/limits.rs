@@ -5,12 +5,13 @@
 //! are in [`profiler_core::limits`].
 
 mod filters;
+mod forward;
 mod pushed;
 mod symbols;
 
 use std::time::Duration;
 
-pub use self::{filters::*, pushed::*, symbols::*};
+pub use self::{filters::*, forward::*, pushed::*, symbols::*};
 
 /// The limits of a collector that can be configured. The defaults are the constants of this module.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -12,6 +12,7 @@ use profiler_core::{TaskRecord, WorkerId};
 use crate::agent_control::DesiredSettings;
 use crate::clock::Clock;
 use crate::events::{EventKind, Events};
+use crate::forward::Forwards;
 use crate::id_set::IdSet;
 use crate::ledger::{Ledger, end_lost};
 use crate::limits::{Limits, RUNS_MAX};
@@ -53,6 +54,8 @@ pub(crate) struct CollectorState {
     /// Flushes applied since the start.
     pub(crate) flushes: AtomicU64,
     pub(crate) task_counters: TaskCounters,
+    /// What other servers are to receive.
+    pub(crate) forwards: Forwards,
 }
 
 impl CollectorState {
@@ -80,6 +83,7 @@ impl CollectorState {
             events: Events::new(),
             flushes: AtomicU64::new(0),
             task_counters: TaskCounters::default(),
+            forwards: Forwards::default(),
             limits,
         };
         state.restore(loaded);
@@ -119,6 +123,7 @@ impl CollectorState {
         for flush in flushes {
             debug_assert!(session.acked_seq < flush.seq, "the caller holds the commit lock");
             session.note_applied(&flush);
+            self.forwards.note(cell, &session.agent, &flush);
             self.insert(cell, session.owner(), flush);
         }
         // The stream ended for good while the flushes were being logged: their running tasks are lost.
@@ -197,12 +202,16 @@ impl CollectorState {
             self.events.worker(EventKind::WorkerGone, cell, session, self.clock.now());
         }
         let last_seen = session.last_seen;
-        if self.events.has_subscribers() {
+        let has_subscribers = self.events.has_subscribers();
+        if has_subscribers || self.forwards.tasks.is_enabled() {
             let running = read(&self.ledger).running_of(&cell.worker, cell.epoch);
             for row in running {
                 let mut row = Arc::unwrap_or_clone(row);
                 end_lost(&mut row.record, last_seen);
-                self.events.task(row, self.clock.now());
+                self.forwards.note_task(cell, &row.record);
+                if has_subscribers {
+                    self.events.task(row, self.clock.now());
+                }
             }
         }
         let runs = write(&self.telemetry).end_runs_as_lost(&cell.worker, cell.epoch, last_seen);

@@ -7,6 +7,7 @@
 //! | [`diff_svg()`] | a flame graph of the difference of two profiles |
 //! | [`collapsed()`] | other flame graph tools: `task;frame;frame nanoseconds` |
 //! | [`pprof()`] | `go tool pprof` and everything else that reads its format |
+//! | [`pushed_pprof()`], [`OtlpRequest`] | receivers of pushed profiles, such as Pyroscope |
 //! | [`speedscope()`], [`firefox()`] | the viewers of these names |
 //! | [`flamebearer()`], [`diff_flamebearer()`] | Grafana and Pyroscope's API: levels of bars |
 //! | [`json()`], [`nested_json()`] | programs: the table of nodes, or the tree |
@@ -48,6 +49,7 @@ mod functions;
 pub mod import;
 mod json;
 mod nested;
+mod otlp;
 mod palette;
 mod parse;
 mod parse_columns;
@@ -68,9 +70,10 @@ pub use flamebearer::{Flamebearer, diff_flamebearer, flamebearer};
 pub use functions::{FunctionTime, function_times};
 pub use json::{ProfileJson, json};
 pub use nested::nested_json;
+pub use otlp::OtlpRequest;
 pub use parse::ParsedProfile;
 pub use parse_columns::ParsedColumns;
-pub use pprof::pprof;
+pub use pprof::{PushedPprof, pprof, pushed_pprof};
 pub use speedscope::speedscope;
 pub use svg::{SUBTITLE_CHARS_MAX, SvgError, SvgOptions, diff_svg, svg};
 pub use table::{TableOptions, TableOrder, table};

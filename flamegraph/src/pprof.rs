@@ -8,7 +8,7 @@ use std::io::Write as _;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use profiler_core::profile::ProfileNode;
-use profiler_core::{Frame, FrameId, FrameKind, Profile, State};
+use profiler_core::{Frame, FrameId, FrameKind, Profile, State, TimeRange};
 use prost::Message as _;
 
 use crate::export::{ExportOptions, TickCounter};
@@ -45,9 +45,64 @@ const MODULE_SPAN: u64 = 1 << 40;
 #[must_use]
 pub fn pprof(profile: &Profile, options: &ExportOptions) -> Vec<u8> {
     let bounded = bounded(profile, usize::MAX, STACKS_BYTES_MAX, |_| LOCATION_BYTES);
-    let message = message(&bounded, options);
+    compressed(&message(&bounded, options).encode_to_vec())
+}
+
+/// A profile in the format of pprof, as its receivers want it to be pushed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PushedPprof {
+    /// The message in gzip.
+    pub gzip: Vec<u8>,
+    /// Size of the message, which receivers limit.
+    pub bytes: usize,
+}
+
+/// Writes a profile of `range` for receivers that make a series of each set of labels, such as Pyroscope.
+///
+/// Samples have only the label `task`, and one sample has the time of all states. Sample types are
+/// `wall/nanoseconds` and `cpu/nanoseconds`. Nothing is pruned.
+///
+/// ```
+/// use profiler_core::{Profile, TimeRange, Timestamp};
+///
+/// let start = Timestamp::from_unix_ns(1_000_000_000);
+/// let range = TimeRange::new(start, start.shifted(1_000_000_000)).expect("it is not empty");
+/// let pushed = emberline_flamegraph::pushed_pprof(&Profile::default(), range);
+/// assert_eq!(pushed.gzip[..2], [0x1f, 0x8b]);
+/// ```
+#[must_use]
+pub fn pushed_pprof(profile: &Profile, range: TimeRange) -> PushedPprof {
+    let message = pushed_message(profile, range).encode_to_vec();
+    PushedPprof { gzip: compressed(&message), bytes: message.len() }
+}
+
+/// The message of [`pushed_pprof`].
+pub(crate) fn pushed_message(profile: &Profile, range: TimeRange) -> proto::Profile {
+    let mut tables = Tables::default();
+    let wall = tables.value_type("wall", "nanoseconds");
+    let cpu = tables.value_type("cpu", "nanoseconds");
+    let options = ExportOptions::default();
+    let sample = Samples::new(profile, &options, &mut tables).collect_pushed();
+    proto::Profile {
+        sample_type: vec![wall, cpu],
+        sample,
+        mapping: tables.mappings.list,
+        location: tables.locations,
+        function: tables.functions.list,
+        time_nanos: range.start().unix_ns(),
+        duration_nanos: signed(range.length_ns()),
+        period_type: Some(cpu),
+        period: signed(options.interval_ns()),
+        comment: Vec::new(),
+        default_sample_type: cpu.kind,
+        string_table: tables.texts.list,
+    }
+}
+
+/// The bytes in gzip.
+pub(crate) fn compressed(bytes: &[u8]) -> Vec<u8> {
     let mut gzip = GzEncoder::new(Vec::new(), Compression::default());
-    gzip.write_all(&message.encode_to_vec()).expect("memory takes bytes");
+    gzip.write_all(bytes).expect("memory takes bytes");
     gzip.finish().expect("memory takes bytes")
 }
 
@@ -266,6 +321,26 @@ impl<'a> Samples<'a> {
                         label: self.labels(context.labels, self.states[at]),
                     });
                 }
+            }
+        }
+        samples
+    }
+
+    /// One sample for each node with weight, without the label of its state.
+    fn collect_pushed(mut self) -> Vec<proto::Sample> {
+        self.contexts.push(Context::default());
+        let mut samples = Vec::new();
+        for node in self.profile.nodes() {
+            let context = self.context(node);
+            self.contexts.push(context);
+            let wall_ns = node.own.total_ns();
+            if wall_ns > 0 {
+                let cpu_ns = node.own.get(State::Cpu);
+                samples.push(proto::Sample {
+                    location_id: self.stack(),
+                    value: [wall_ns, cpu_ns].map(signed).to_vec(),
+                    label: context.labels.task.into_iter().collect(),
+                });
             }
         }
         samples

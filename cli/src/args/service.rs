@@ -23,6 +23,7 @@ use super::scrape::{ScrapeArg, scrape};
     emberline serve --listen unix:/run/user/1000/emberline.sock\n  \
     emberline serve --tls-cert cert.pem --tls-key key.pem\n  \
     emberline serve --quota sessions=2000 --quota bytes_per_second=8MiB\n  \
+    emberline serve --forward http://pyroscope:4040   keep a Pyroscope server filled too\n  \
     emberline serve --config /etc/emberline/serve.toml --print-config\n  \
     EMBERLINE_LOG=debug emberline serve               with a more detailed log\n\n\
     A file of --config has lines such as data = \"/var/lib/emberline\" or public-name = [\"a\", \"b\"]:\n\
@@ -102,6 +103,24 @@ pub(crate) struct ServeArgs {
     #[arg(long = "scrape", value_name = "URL", value_parser = scrape)]
     pub(crate) scrapes: Vec<ScrapeArg>,
 
+    /// Server that receives what the collector accepts too, as profiles of 10 s; may be repeated. Address of
+    /// a Pyroscope server, or of a receiver of OTLP profiles with the path `/v1development/profiles`.
+    #[arg(long = "forward", value_name = "URL", value_parser = forward)]
+    pub(crate) forwards: Vec<String>,
+
+    /// Receiver of OTLP traces, which gets each task that ends as a span and its phases as spans below it;
+    /// may be repeated. `/v1/traces` is added to the path unless it has it.
+    #[arg(long = "forward-traces", value_name = "URL", value_parser = forward)]
+    pub(crate) trace_forwards: Vec<String>,
+
+    /// Value of `service.name` of forwarded traces.
+    #[arg(long, value_name = "NAME", default_value = "emberline")]
+    pub(crate) forward_service: String,
+
+    /// Length of forwarded profiles, for tests. Default: 10 s.
+    #[arg(long, value_name = "TIME", value_parser = milliseconds, hide = true)]
+    pub(crate) forward_every: Option<f64>,
+
     /// Form of the log on stderr. In JSON, each line is an object with `timestamp`, `level`, `target` and
     /// `message`.
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t)]
@@ -136,6 +155,17 @@ pub(crate) enum LogFormat {
     Text,
     /// A JSON object a line.
     Json,
+}
+
+/// The address of a server.
+fn forward(text: &str) -> Result<String, String> {
+    let is_http = ["http://", "https://"].iter().any(|scheme| text.starts_with(scheme));
+    if !is_http {
+        return Err("expected http://HOST:PORT or https://HOST:PORT, such as \
+                    http://127.0.0.1:4040 or http://127.0.0.1:4318/v1development/profiles"
+            .to_owned());
+    }
+    Ok(text.to_owned())
 }
 
 /// The number of a user.

@@ -3,6 +3,7 @@
 pub(crate) mod compare;
 pub(crate) mod demo;
 pub(crate) mod doctor;
+mod forward;
 pub(crate) mod import;
 mod otlp;
 pub(crate) mod profile;

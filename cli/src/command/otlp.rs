@@ -16,7 +16,7 @@ use crate::output::{say, write_to};
 use crate::view::grouped;
 
 /// Headers for the receiver, such as a token: a standard variable of OpenTelemetry.
-const HEADERS_VARIABLE: &str = "OTEL_EXPORTER_OTLP_HEADERS";
+pub(super) const HEADERS_VARIABLE: &str = "OTEL_EXPORTER_OTLP_HEADERS";
 
 /// How often a message is sent while the receiver is busy.
 const ATTEMPTS_MAX: u32 = 6;
@@ -36,7 +36,7 @@ pub(super) fn run(args: &TasksArgs, client: &Client, file: Option<&Path>) -> any
         Some(url) => {
             let url = traces_url(url);
             let headers = std::env::var(HEADERS_VARIABLE).unwrap_or_default();
-            let headers = headers_of(&headers)?;
+            let headers = headers_of(HEADERS_VARIABLE, &headers)?;
             let receiver = Receiver::new(url.clone(), "application/x-protobuf", headers)?;
             let about = read_tasks(args, client, &mut |tasks| {
                 let messages = spans.messages(tasks);
@@ -68,18 +68,18 @@ pub(super) fn run(args: &TasksArgs, client: &Client, file: Option<&Path>) -> any
 }
 
 /// The address of a receiver as OpenTelemetry writes it: the path is added to that of a base.
-fn traces_url(url: &str) -> String {
+pub(super) fn traces_url(url: &str) -> String {
     let base = url.trim_end_matches('/');
     if base.ends_with("/v1/traces") { base.to_owned() } else { format!("{base}/v1/traces") }
 }
 
-/// Headers in the form `name=value,name=value`.
-fn headers_of(text: &str) -> Result<Vec<(String, String)>, BadInput> {
+/// Headers in the form `name=value,name=value`, which a variable has.
+pub(super) fn headers_of(variable: &str, text: &str) -> Result<Vec<(String, String)>, BadInput> {
     let entries = text.split(',').filter(|entry| !entry.trim().is_empty());
     let headers = entries.map(|entry| match entry.split_once('=') {
         Some((name, value)) => Ok((name.trim().to_owned(), value.trim().to_owned())),
         // Its value may be a secret.
-        None => Err(BadInput(format!("{HEADERS_VARIABLE} has an entry without `=`"))),
+        None => Err(BadInput(format!("{variable} has an entry without `=`"))),
     });
     headers.collect()
 }
@@ -131,10 +131,10 @@ mod tests {
 
     #[test]
     fn headers_are_read_and_a_bad_one_is_not_shown() {
-        let headers = headers_of("authorization=Basic x==, tenant = a,").unwrap();
+        let headers = headers_of(HEADERS_VARIABLE, "authorization=Basic x==, tenant = a,").unwrap();
         let expected = [("authorization", "Basic x=="), ("tenant", "a")];
         assert_eq!(headers, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
-        let error = headers_of("secret").unwrap_err().to_string();
+        let error = headers_of(HEADERS_VARIABLE, "secret").unwrap_err().to_string();
         assert_eq!(error, "OTEL_EXPORTER_OTLP_HEADERS has an entry without `=`");
     }
 }

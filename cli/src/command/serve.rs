@@ -8,10 +8,11 @@ use std::time::Duration;
 use anyhow::Context as _;
 use collector::auth::{TokenFile, TokenSource};
 use collector::serve::{Reloader, TlsOptions};
-use collector::{Collector, Limits, ScrapeTarget, ServeOptions, SymbolSource};
+use collector::{Collector, ForwardOptions, Limits, ScrapeTarget, ServeOptions, SymbolSource};
 use tls::CertificateFiles;
 use tokio::signal::unix::{SignalKind, signal};
 
+use super::forward;
 use crate::args::{DebuginfodUrls, ScrapeArg, ServeArgs, quota_settings};
 use crate::client::external::{fetch_profile, without_password};
 use crate::exit::BadInput;
@@ -120,6 +121,13 @@ async fn serve(args: ServeArgs) -> anyhow::Result<()> {
         args.symbols_from_agents,
         args.data.is_some(),
     )?;
+    let mut forward = ForwardOptions {
+        targets: forward::targets(&args.forwards, &args.trace_forwards, &args.forward_service)?,
+        ..ForwardOptions::default()
+    };
+    if let Some(milliseconds) = args.forward_every {
+        forward.every = Duration::from_secs_f64(milliseconds.clamp(1.0, 3_600e3) / 1e3);
+    }
     let server = Collector::bind(ServeOptions {
         listen: args.listen,
         tls: certificate.map(|certificate| TlsOptions { certificate, client_ca }),
@@ -134,6 +142,7 @@ async fn serve(args: ServeArgs) -> anyhow::Result<()> {
         quotas: quota_settings(&args.quotas)?,
         task_label: args.task_label,
         scrapes: scrape_targets(args.scrapes)?,
+        forward,
         ..ServeOptions::default()
     })
     .await?;

@@ -7,7 +7,9 @@ use super::Finding;
 use super::quality::{FAILED, FAILED_FROM, failed_tasks, quality};
 use crate::client::{Client, ClientError, Query};
 use crate::credentials;
-use crate::view::workers::{blocked_reason, connected_lives, lost_workers, quota_note};
+use crate::view::workers::{
+    blocked_reason, connected_lives, forward_note, lost_workers, quota_note,
+};
 
 /// Longest list of workers in one finding.
 const WORKERS_NAMED_MAX: usize = 5;
@@ -78,6 +80,19 @@ fn symbols(profile: &ProfileAnswer) -> Vec<Finding> {
         Finding::warn("symbols", found, &*module.help)
     };
     modules.map(finding).collect()
+}
+
+/// Whether a server receives what is forwarded to it.
+fn forwarding(forward: &api::Forward) -> Finding {
+    match forward_note(forward) {
+        None => Finding::ok("forward", format!("{} receives what is forwarded", forward.url)),
+        Some(note) => Finding::warn(
+            "forward",
+            note,
+            "nothing is lost to Emberline itself; if forwarding fails, check the server, its address and \
+             its credentials: what waits is sent when it accepts again",
+        ),
+    }
 }
 
 /// Connected workers with threads that block the sampler's signal, their number and since when.
@@ -161,6 +176,7 @@ fn fleet(url: &str, fleet: &WorkersAnswer) -> Vec<Finding> {
              token new --quota` or `emberline serve --quota`, else revoke the token",
         ));
     }
+    findings.extend(fleet.forwards.iter().map(forwarding));
     findings.extend(lost(fleet));
     findings.extend(quality(fleet));
     if count == 0 {

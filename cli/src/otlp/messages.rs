@@ -9,11 +9,26 @@ pub(super) const KIND_INTERNAL: i32 = 1;
 /// `StatusCode`: the operation failed.
 pub(super) const STATUS_ERROR: i32 = 2;
 
+/// The attribute of a task's span that those of phases do not have.
+pub(super) const OUTCOME_ATTRIBUTE: &str = "emberline.task.outcome";
+
 #[derive(Clone, PartialEq, Serialize, prost::Message)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ExportTraceServiceRequest {
     #[prost(message, repeated, tag = "1")]
     pub(crate) resource_spans: Vec<ResourceSpans>,
+}
+
+impl ExportTraceServiceRequest {
+    /// The number of tasks, whose spans have an outcome.
+    pub(crate) fn tasks(&self) -> u64 {
+        let scopes = self.resource_spans.iter().flat_map(|resource| &resource.scope_spans);
+        let spans = scopes.flat_map(|scope| &scope.spans);
+        let is_task = |span: &&Span| {
+            span.attributes.iter().any(|attribute| attribute.key == OUTCOME_ATTRIBUTE)
+        };
+        spans.filter(is_task).count() as u64
+    }
 }
 
 #[derive(Clone, PartialEq, prost::Message)]

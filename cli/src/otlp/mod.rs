@@ -10,14 +10,17 @@ use api::{Phase, Task};
 use sha2::{Digest as _, Sha256};
 
 use self::messages::{
-    AnyValue, KIND_INTERNAL, KeyValue, Resource, ResourceSpans, STATUS_ERROR, Scope, ScopeSpans,
-    Span, Status, Value,
+    AnyValue, KIND_INTERNAL, KeyValue, OUTCOME_ATTRIBUTE, Resource, ResourceSpans, STATUS_ERROR,
+    Scope, ScopeSpans, Span, Status, Value,
 };
 pub(crate) use self::messages::{ExportTraceServiceRequest, ExportTraceServiceResponse};
 use crate::trace::end_ns;
 
 /// Most spans of one message: about 1 MB, and receivers accept 4 MB.
 const SPANS_MAX: usize = 2_000;
+
+/// Tasks of which [`Roots`] remembers the trace, twice. Long ones of a fleet start later ones.
+const ROOTS_MAX: usize = 1 << 16;
 
 /// A task of a worker's life.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -57,12 +60,37 @@ impl TaskKey {
     }
 }
 
+/// The first task of the trace, by tasks that others started. Remembers at least the last [`ROOTS_MAX`]:
+/// what older ones start later has a trace that begins at them.
+#[derive(Debug)]
+struct Roots {
+    newest: HashMap<TaskKey, TaskKey>,
+    older: HashMap<TaskKey, TaskKey>,
+    max: usize,
+}
+
+impl Roots {
+    fn new() -> Roots {
+        Roots { newest: HashMap::new(), older: HashMap::new(), max: ROOTS_MAX }
+    }
+
+    fn of(&self, task: &TaskKey) -> Option<TaskKey> {
+        self.newest.get(task).or_else(|| self.older.get(task)).cloned()
+    }
+
+    fn insert(&mut self, task: TaskKey, root: TaskKey) {
+        if self.newest.len() >= self.max {
+            self.older = std::mem::take(&mut self.newest);
+        }
+        self.newest.insert(task, root);
+    }
+}
+
 /// Turns tasks into messages. Tasks must come in the order of their starts.
 #[derive(Debug)]
 pub(crate) struct Spans {
     service: String,
-    /// The first task of the trace, by tasks that others started.
-    roots: HashMap<TaskKey, TaskKey>,
+    roots: Roots,
     /// Tasks that still run: a span has an end.
     pub(crate) running: u64,
     pub(crate) tasks: u64,
@@ -70,7 +98,7 @@ pub(crate) struct Spans {
 
 impl Spans {
     pub(crate) fn new(service: &str) -> Spans {
-        Spans { service: service.to_owned(), roots: HashMap::new(), running: 0, tasks: 0 }
+        Spans { service: service.to_owned(), roots: Roots::new(), running: 0, tasks: 0 }
     }
 
     /// The messages of these tasks.
@@ -105,7 +133,7 @@ impl Spans {
             return key.clone();
         };
         let parent = TaskKey { id, ..key.clone() };
-        let root = self.roots.get(&parent).cloned().unwrap_or(parent);
+        let root = self.roots.of(&parent).unwrap_or(parent);
         self.roots.insert(key.clone(), root.clone());
         root
     }
@@ -176,7 +204,7 @@ fn spans_of(task: &Task, key: &TaskKey, root: &TaskKey) -> Vec<Span> {
 fn attributes(task: &Task) -> Vec<KeyValue> {
     let mut attributes = vec![
         text("emberline.task.key", &task.key),
-        text("emberline.task.outcome", task.outcome.as_ref()),
+        text(OUTCOME_ATTRIBUTE, task.outcome.as_ref()),
         integer("thread.id", task.thread_id.into()),
         text("thread.name", &task.thread_name),
     ];

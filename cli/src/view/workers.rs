@@ -1,7 +1,7 @@
 //! Workers, and how well each is sampled.
 
 use api::{
-    Clock, Disconnect, Epoch, IngestStatus, LossAccount, QuotaUse, Scrape, WorkerEpochs,
+    Clock, Disconnect, Epoch, Forward, IngestStatus, LossAccount, QuotaUse, Scrape, WorkerEpochs,
     WorkersAnswer,
 };
 use flamegraph::text::{duration, printable};
@@ -84,6 +84,7 @@ impl View for WorkersAnswer {
             ));
         }
         notes.extend(self.scrapes.iter().filter_map(scrape_note));
+        notes.extend(self.forwards.iter().filter_map(forward_note));
         if self.workers.is_empty() {
             notes.push("no worker has reported yet".to_owned());
             return notes;
@@ -138,6 +139,30 @@ fn scrape_note(scrape: &Scrape) -> Option<String> {
     let failure = printable(failure.as_deref()?);
     let [name, url] = [name, url].map(|text| printable(text));
     Some(format!("{name}: no profile from {url}: {failure}"))
+}
+
+/// Why a server does not receive everything that is forwarded.
+pub(crate) fn forward_note(forward: &Forward) -> Option<String> {
+    let Forward { url, waiting, lost_queue, lost_rejected, failure, .. } = forward;
+    let lost = lost_queue.saturating_add(*lost_rejected);
+    if failure.is_none() && lost == 0 {
+        return None;
+    }
+    let amount = |amount: u64| match &*forward.unit {
+        "tasks" => counted(amount, "task"),
+        _ => format!("{} of thread time", duration(amount)),
+    };
+    let mut note = format!("{}: ", printable(url));
+    match failure {
+        Some(failure) => {
+            note += &format!("forwarding fails: {}; {} wait", printable(failure), amount(*waiting));
+        }
+        None => note += "forwarding works",
+    }
+    if lost > 0 {
+        note += &format!("; {} lost", amount(lost));
+    }
+    Some(note)
 }
 
 /// A note for each of the first connected workers that are not sampled in full, and one that counts the

@@ -31,10 +31,14 @@ impl AgentInfo {
         self.labels.iter().map(|(key, value)| key.len() + value.len() + LABEL_BYTES).sum()
     }
 
+    /// Whether the labels were replaced by their number.
+    pub(crate) fn has_dropped_labels(&self) -> bool {
+        self.labels.len() == 1 && self.labels.contains_key(OVERFLOW)
+    }
+
     /// Replaces all labels by one that holds their number.
     pub(crate) fn drop_labels(&mut self) {
-        let is_dropped = self.labels.len() == 1 && self.labels.contains_key(OVERFLOW);
-        if !self.labels.is_empty() && !is_dropped {
+        if !self.labels.is_empty() && !self.has_dropped_labels() {
             self.labels = [(OVERFLOW.to_owned(), self.labels.len().to_string())].into();
         }
     }

@@ -184,7 +184,9 @@ async fn workers(State(reader): State<Reader>, pairs: Pairs) -> Result<Response,
     let answer = reader.answer(pairs, |&Asking { collector, pairs, now, .. }| {
         let query = WorkersQuery::parse(pairs, &collector.state)?;
         let quotas = collector.quota_uses();
-        answer::json(&answer::workers(&collector.fleet(&query), &quotas, &collector.pushed, now))
+        let forwards = collector.state.forwards.statuses();
+        let fleet = collector.fleet(&query);
+        answer::json(&answer::workers(&fleet, &quotas, &collector.pushed, &forwards, now))
     });
     answer.await
 }

@@ -24,6 +24,7 @@ use tokio::sync::Semaphore;
 use super::error::ErrorAnswer;
 use super::reader::{Reader, blocking};
 use crate::collector::Collector;
+use crate::forward::Protocol;
 use crate::ingest_status::Cause;
 use crate::limits::SCRAPES_MAX;
 use crate::pushed::PushCounts;
@@ -163,6 +164,7 @@ fn registry(collector: &Collector, times: &AnswerTimes) -> Registry {
     add_quotas(&mut registry, collector);
     add_pushes(&mut registry, collector);
     add_scrapes(&mut registry, collector);
+    add_forwards(&mut registry, collector);
     registry.register_with_unit(
         "answer_duration",
         "Time from a request of the HTTP API to the begin of its answer",
@@ -305,6 +307,44 @@ fn add_scrapes(registry: &mut Registry, collector: &Collector) {
     }
     let help = "1 if the last profile of a scraped service was stored";
     registry.register("scrape_up", help, up);
+}
+
+fn add_forwards(registry: &mut Registry, collector: &Collector) {
+    let up = Family::<Labels, Gauge>::default();
+    let seconds = Family::<Labels, Gauge<f64, AtomicU64>>::default();
+    let tasks = Family::<Labels, Gauge>::default();
+    let queue = Family::<Labels, Gauge>::default();
+    for status in collector.state.forwards.statuses() {
+        let target =
+            vec![("url", escaped(&status.url)), ("protocol", status.protocol.name().to_owned())];
+        up.get_or_create(&target).set(i64::from(status.failure.is_none()));
+        let bytes = i64::try_from(status.waiting_bytes).unwrap_or(i64::MAX);
+        queue.get_or_create(&target).set(bytes);
+        let counts = status.counts;
+        for (part, amount) in [
+            ("accepted", counts.accepted),
+            ("sent", counts.sent),
+            ("waiting", counts.waiting()),
+            ("lost_queue", counts.lost_queue),
+            ("lost_rejected", counts.lost_rejected),
+        ] {
+            let labels = [&target[..], &[("part", part.to_owned())]].concat();
+            match status.protocol {
+                Protocol::OtlpTraces => {
+                    tasks.get_or_create(&labels).set(i64::try_from(amount).unwrap_or(i64::MAX));
+                }
+                Protocol::Pyroscope | Protocol::Otlp => {
+                    seconds.get_or_create(&labels).set(amount as f64 / 1e9);
+                }
+            }
+        }
+    }
+    registry.register("forward_up", "1 unless the last delivery to a receiver failed", up);
+    let help = "Thread time to forward, by what became of it";
+    registry.register_with_unit("forward", help, Unit::Seconds, seconds);
+    registry.register("forward_tasks", "Tasks to forward, by what became of them", tasks);
+    let help = "Size of the messages that wait for a receiver";
+    registry.register_with_unit("forward_queue", help, Unit::Bytes, queue);
 }
 
 fn add_pushes(registry: &mut Registry, collector: &Collector) {

@@ -10,6 +10,7 @@ mod codec;
 mod cookie;
 mod error;
 mod file_paths;
+mod forward;
 mod front;
 #[cfg(emberline_fuzzing)]
 #[doc(hidden)]
@@ -56,6 +57,10 @@ use profiler_core::Fingerprint;
 use tls::TlsError;
 use tokio::sync::watch;
 
+use self::forward::Forwarding;
+pub use self::forward::{
+    EncodedTasks, ForwardContent, ForwardError, ForwardOptions, ForwardTarget,
+};
 use self::front::{Certificate, ConnectionLimits, Front, Listener};
 pub use self::front::{Listen, ListenError, TlsOptions, raise_descriptor_limit};
 use self::gate::Gate;
@@ -120,6 +125,8 @@ pub struct ServeOptions {
     pub task_label: String,
     /// Services with pprof's HTTP endpoint that the collector asks for profiles.
     pub scrapes: Vec<ScrapeTarget>,
+    /// Servers that receive what the collector has accepted.
+    pub forward: ForwardOptions,
 }
 
 impl Default for ServeOptions {
@@ -140,6 +147,7 @@ impl Default for ServeOptions {
             tokens: TokenSource::default(),
             task_label: TASK_LABEL_DEFAULT.to_owned(),
             scrapes: Vec::new(),
+            forward: ForwardOptions::default(),
         }
     }
 }
@@ -208,6 +216,7 @@ pub struct Server {
     tokens: Arc<Tokens>,
     task_label: String,
     scrapes: Vec<ScrapeTarget>,
+    forward: ForwardOptions,
     /// Whether other machines can reach it without TLS or without a token.
     is_exposed: bool,
 }
@@ -237,6 +246,7 @@ impl Collector {
             tokens,
             task_label,
             scrapes,
+            forward,
         } = options;
         let tokens = Arc::new(Tokens::open(tokens)?);
         let mut is_exposed = false;
@@ -282,6 +292,7 @@ impl Collector {
             tokens,
             task_label,
             scrapes,
+            forward,
             is_exposed,
         })
     }
@@ -373,6 +384,7 @@ impl Server {
             let task_label = self.task_label.clone();
             tokio::spawn(push::scrape(collector, task_label, target, stopping.clone()));
         }
+        let forwarding = Forwarding::start(&self.collector, self.forward);
         let served = self.collector.clone();
         // So all connections share its table; as a `Router`, each would have its own of 20 KB.
         let reader = Reader::new(self.collector.clone());
@@ -403,9 +415,9 @@ impl Server {
         fetcher.abort();
         // May write for a while.
         let collector = self.collector;
-        let ended =
-            tokio::task::spawn_blocking(move || collector.sealer.end(sealer, SEAL_AT_END_MAX))
-                .await;
+        let sealing =
+            tokio::task::spawn_blocking(move || collector.sealer.end(sealer, SEAL_AT_END_MAX));
+        let (ended, ()) = tokio::join!(sealing, forwarding.end());
         if ended.is_err() {
             tracing::error!("closing the store panicked: a bug in Emberline");
         }

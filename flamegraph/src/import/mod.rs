@@ -15,7 +15,7 @@ mod gzip;
 mod json;
 pub mod limits;
 mod model;
-mod otlp;
+pub(crate) mod otlp;
 mod perf;
 mod pprof;
 mod speedscope;

@@ -12,6 +12,7 @@ mod crash;
 mod demo;
 mod doctor;
 mod edges;
+mod forward;
 mod full_disk;
 mod harness;
 mod hostile;

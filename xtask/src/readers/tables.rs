@@ -15,8 +15,8 @@ use super::STORE;
 const SCRIPT: &str = include_str!("tables.py");
 const SPANS_SCRIPT: &str = include_str!("spans.py");
 
-/// Serves a copy of the golden store, and compares its files of rows and its spans with its JSON. The
-/// environment of the readers must exist.
+/// Serves a copy of the golden store, and compares its files of rows and its spans with its JSON; then the
+/// spans that a collector forwards with the tasks of workers. The environment of the readers must exist.
 pub(super) fn run(folder: &Path) -> Result<()> {
     let files = folder.join("rows");
     if files.exists() {
@@ -36,7 +36,9 @@ pub(super) fn run(folder: &Path) -> Result<()> {
         bail!("DuckDB reads other rows than JSON has; the difference is above");
     }
     let mut receiver = Command::new(folder.join("bin/python"));
-    let receiver = receiver.args(["-c", SPANS_SCRIPT]).arg(&emberline).arg(&collector.url);
+    let worker = emberline.with_file_name("test-worker");
+    let receiver =
+        receiver.args(["-c", SPANS_SCRIPT]).arg(&emberline).arg(&collector.url).arg(worker);
     if !receiver.status().context("starting python")?.success() {
         bail!("an OTLP receiver has other spans than JSON has tasks; the difference is above");
     }

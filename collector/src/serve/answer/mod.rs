@@ -26,7 +26,7 @@ pub(crate) use self::symbols::{
 };
 pub(crate) use self::task_columns::TaskColumnsBody;
 pub(crate) use self::tasks::{
-    TasksBody, progress, task_comparison, task_durations, task_summary, tasks,
+    TasksBody, progress, task, task_comparison, task_durations, task_summary, tasks,
 };
 pub(crate) use self::telemetry::{resources, run, runs, transfer_summary, transfers};
 pub(crate) use self::thread_dump::thread_dump;

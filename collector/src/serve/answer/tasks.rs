@@ -69,7 +69,7 @@ pub(crate) fn tasks(query: &TaskQuery, answer: TaskAnswer, now: Timestamp) -> ap
 }
 
 /// A row; `now` is where a running task ends so far.
-pub(super) fn task(row: &TaskRow, now: Timestamp) -> api::Task {
+pub(crate) fn task(row: &TaskRow, now: Timestamp) -> api::Task {
     let record = &row.record;
     let detail = record.detail.as_deref();
     let labels = detail.into_iter().flat_map(|detail| &detail.labels);

@@ -7,6 +7,7 @@ use profiler_core::{StateSet, Timestamp};
 
 use super::{state_names, time_range};
 use crate::collector::QuotaView;
+use crate::forward::OutletStatus;
 use crate::ingest::SettingsView;
 use crate::ingest_status::IngestBlocked;
 use crate::limits::{AUDIT_TEXT_BYTES_MAX, nanoseconds};
@@ -20,6 +21,7 @@ pub(crate) fn workers(
     fleet: &FleetView,
     quotas: &[QuotaView],
     pushed: &Pushed,
+    forwards: &[OutletStatus],
     now: Timestamp,
 ) -> api::WorkersAnswer {
     let mut workers: Vec<api::WorkerEpochs> = Vec::new();
@@ -40,6 +42,7 @@ pub(crate) fn workers(
         quotas: quotas.iter().map(|view| quota_use(view, now)).collect(),
         pushes: pushes(pushed),
         scrapes: scrapes(pushed),
+        forwards: forwards.iter().map(forward).collect(),
         retained: api::Retained {
             data: fleet.data.map(time_range),
             unsealed_windows: fleet.windows,
@@ -78,6 +81,24 @@ fn scrapes(pushed: &Pushed) -> Vec<api::Scrape> {
         failure: status.failure,
     };
     pushed.scrapes.all().into_iter().map(scrape).collect()
+}
+
+fn forward(status: &OutletStatus) -> api::Forward {
+    let counts = status.counts;
+    api::Forward {
+        url: status.url.clone(),
+        protocol: status.protocol.name().into(),
+        unit: status.protocol.unit().into(),
+        accepted: counts.accepted,
+        sent: counts.sent,
+        waiting: counts.waiting(),
+        waiting_bytes: status.waiting_bytes as u64,
+        lost_queue: counts.lost_queue,
+        lost_rejected: counts.lost_rejected,
+        failed: status.failed,
+        sent_at: status.sent_at.map(format_time),
+        failure: status.failure.clone(),
+    }
 }
 
 fn quota_use(view: &QuotaView, now: Timestamp) -> api::QuotaUse {

@@ -151,7 +151,10 @@ async fn export_by_http(
 ) -> Response {
     match Transport::of_http(request.headers()) {
         Ok(transport) => export(inlet, &identity, caller, request, transport).await,
-        Err(failure) => failure.http(),
+        Err(failure) => {
+            Sender::new(inlet, &identity, caller).count_rejection(Source::Otlp, &failure);
+            failure.http()
+        }
     }
 }
 
@@ -332,27 +335,32 @@ impl Sender {
         source: Source,
         outcome: Result<Outcome, Failure>,
     ) -> Result<Outcome, Failure> {
-        let source = source.name();
-        self.inlet.collector.pushed.counters.count(source, |counts| match &outcome {
-            Ok(Outcome { stored_ns, series: 1.., .. }) => {
+        let counters = &self.inlet.collector.pushed.counters;
+        match &outcome {
+            Ok(Outcome { stored_ns, series: 1.., .. }) => counters.count(source.name(), |counts| {
                 counts.stored += 1;
                 counts.stored_ns += stored_ns;
+            }),
+            Ok(Outcome { dropped, .. }) if dropped.is_empty() => {
+                counters.count(source.name(), |counts| counts.empty += 1);
             }
-            Ok(Outcome { dropped, .. }) if dropped.is_empty() => counts.empty += 1,
-            Ok(_) => counts.without_time += 1,
-            Err(failure) => {
-                counts.rejected += 1;
-                counts.last_rejection = Some(failure.text.clone());
-            }
+            Ok(_) => counters.count(source.name(), |counts| counts.without_time += 1),
+            Err(failure) => self.count_rejection(source, failure),
+        }
+        outcome
+    }
+
+    fn count_rejection(&self, source: Source, failure: &Failure) {
+        let source = source.name();
+        self.inlet.collector.pushed.counters.count(source, |counts| {
+            counts.rejected += 1;
+            counts.last_rejection = Some(failure.text.clone());
         });
-        if let Err(failure) = &outcome
-            && let Some(Admitted { suppressed }) = REJECTED.admit()
-        {
+        if let Some(Admitted { suppressed }) = REJECTED.admit() {
             let sender = self.account.identity.to_string();
             let reason = &*failure.text;
             tracing::info!(source, sender, reason, suppressed, "rejected pushed profiles");
         }
-        outcome
     }
 }
 

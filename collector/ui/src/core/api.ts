@@ -611,6 +611,8 @@ export type WorkersAnswer = {
   pushes: Array<PushCounts>,
   /** The services that the collector asks for profiles, by name. */
   scrapes: Array<Scrape>,
+  /** The servers to which the collector forwards. */
+  forwards: Array<Forward>,
   /** Data that the collector retains. */
   retained: Retained,
 };
@@ -666,6 +668,34 @@ export type Scrape = {
   /** Attempts without a profile. */
   failed: number,
   /** Why there is none since the last one. */
+  failure: string | null,
+};
+
+/** A server to which the collector forwards, and what became of it: accepted is sent, waiting and lost. */
+export type Forward = {
+  /** Its address, without a password. */
+  url: string,
+  /** `pyroscope` or `otlp` for profiles, `otlp_traces` for tasks. */
+  protocol: string,
+  /** What is counted: `ns` of thread time, or `tasks`. */
+  unit: string,
+  /** Everything that was to be sent. */
+  accepted: number,
+  /** Accepted by the server. */
+  sent: number,
+  /** In the queue. */
+  waiting: number,
+  /** Size of the queue. */
+  waiting_bytes: number,
+  /** Found no room in the queue. */
+  lost_queue: number,
+  /** Rejected by the server. */
+  lost_rejected: number,
+  /** Attempts that failed. */
+  failed: number,
+  /** When the server accepted the last message. */
+  sent_at: string | null,
+  /** Why the last attempt failed, or why the server rejected a part of it. */
   failure: string | null,
 };
 

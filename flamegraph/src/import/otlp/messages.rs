@@ -7,201 +7,201 @@ use serde::{Deserialize, Deserializer};
 
 #[derive(Clone, PartialEq, Message, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub(super) struct ExportProfilesServiceRequest {
+pub(crate) struct ExportProfilesServiceRequest {
     #[prost(message, repeated, tag = "1")]
-    pub(super) resource_profiles: Vec<ResourceProfiles>,
+    pub(crate) resource_profiles: Vec<ResourceProfiles>,
     #[prost(message, optional, tag = "2")]
-    pub(super) dictionary: Option<ProfilesDictionary>,
+    pub(crate) dictionary: Option<ProfilesDictionary>,
 }
 
 #[derive(Clone, PartialEq, Message, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub(super) struct ProfilesDictionary {
+pub(crate) struct ProfilesDictionary {
     #[prost(message, repeated, tag = "1")]
-    pub(super) mapping_table: Vec<Mapping>,
+    pub(crate) mapping_table: Vec<Mapping>,
     #[prost(message, repeated, tag = "2")]
-    pub(super) location_table: Vec<Location>,
+    pub(crate) location_table: Vec<Location>,
     #[prost(message, repeated, tag = "3")]
-    pub(super) function_table: Vec<Function>,
+    pub(crate) function_table: Vec<Function>,
     #[prost(string, repeated, tag = "5")]
-    pub(super) string_table: Vec<String>,
+    pub(crate) string_table: Vec<String>,
     #[prost(message, repeated, tag = "6")]
-    pub(super) attribute_table: Vec<KeyValueAndUnit>,
+    pub(crate) attribute_table: Vec<KeyValueAndUnit>,
     #[prost(message, repeated, tag = "7")]
-    pub(super) stack_table: Vec<Stack>,
+    pub(crate) stack_table: Vec<Stack>,
 }
 
 #[derive(Clone, PartialEq, Message, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub(super) struct ResourceProfiles {
+pub(crate) struct ResourceProfiles {
     #[prost(message, optional, tag = "1")]
-    pub(super) resource: Option<Resource>,
+    pub(crate) resource: Option<Resource>,
     #[prost(message, repeated, tag = "2")]
-    pub(super) scope_profiles: Vec<ScopeProfiles>,
+    pub(crate) scope_profiles: Vec<ScopeProfiles>,
 }
 
 #[derive(Clone, PartialEq, Message, Deserialize)]
 #[serde(default)]
-pub(super) struct Resource {
+pub(crate) struct Resource {
     #[prost(message, repeated, tag = "1")]
-    pub(super) attributes: Vec<KeyValue>,
+    pub(crate) attributes: Vec<KeyValue>,
 }
 
 #[derive(Clone, PartialEq, Message, Deserialize)]
 #[serde(default)]
-pub(super) struct ScopeProfiles {
+pub(crate) struct ScopeProfiles {
     #[prost(message, optional, tag = "1")]
-    pub(super) scope: Option<Scope>,
+    pub(crate) scope: Option<Scope>,
     #[prost(message, repeated, tag = "2")]
-    pub(super) profiles: Vec<Profile>,
+    pub(crate) profiles: Vec<Profile>,
 }
 
 #[derive(Clone, PartialEq, Message, Deserialize)]
 #[serde(default)]
-pub(super) struct Scope {
+pub(crate) struct Scope {
     #[prost(string, tag = "1")]
-    pub(super) name: String,
+    pub(crate) name: String,
     #[prost(string, tag = "2")]
-    pub(super) version: String,
+    pub(crate) version: String,
 }
 
 #[derive(Clone, PartialEq, Message, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub(super) struct Profile {
+pub(crate) struct Profile {
     #[prost(message, optional, tag = "1")]
-    pub(super) sample_type: Option<ValueType>,
+    pub(crate) sample_type: Option<ValueType>,
     #[prost(message, repeated, tag = "2")]
-    pub(super) samples: Vec<Sample>,
+    pub(crate) samples: Vec<Sample>,
     #[prost(fixed64, tag = "3")]
     #[serde(deserialize_with = "unsigned")]
-    pub(super) time_unix_nano: u64,
+    pub(crate) time_unix_nano: u64,
     #[prost(uint64, tag = "4")]
     #[serde(deserialize_with = "unsigned")]
-    pub(super) duration_nano: u64,
+    pub(crate) duration_nano: u64,
     #[prost(message, optional, tag = "5")]
-    pub(super) period_type: Option<ValueType>,
+    pub(crate) period_type: Option<ValueType>,
     #[prost(int64, tag = "6")]
     #[serde(deserialize_with = "signed")]
-    pub(super) period: i64,
+    pub(crate) period: i64,
     #[prost(int32, repeated, tag = "11")]
-    pub(super) attribute_indices: Vec<i32>,
+    pub(crate) attribute_indices: Vec<i32>,
 }
 
 #[derive(Clone, Copy, PartialEq, Message, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub(super) struct ValueType {
+pub(crate) struct ValueType {
     #[prost(int32, tag = "1")]
-    pub(super) type_strindex: i32,
+    pub(crate) type_strindex: i32,
     #[prost(int32, tag = "2")]
-    pub(super) unit_strindex: i32,
+    pub(crate) unit_strindex: i32,
 }
 
 #[derive(Clone, PartialEq, Message, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub(super) struct Sample {
+pub(crate) struct Sample {
     #[prost(int32, tag = "1")]
-    pub(super) stack_index: i32,
+    pub(crate) stack_index: i32,
     #[prost(int32, repeated, tag = "2")]
-    pub(super) attribute_indices: Vec<i32>,
+    pub(crate) attribute_indices: Vec<i32>,
     #[prost(int32, tag = "3")]
-    pub(super) link_index: i32,
+    pub(crate) link_index: i32,
     #[prost(int64, repeated, tag = "4")]
     #[serde(deserialize_with = "signed_list")]
-    pub(super) values: Vec<i64>,
+    pub(crate) values: Vec<i64>,
     #[prost(fixed64, repeated, tag = "5")]
     #[serde(deserialize_with = "unsigned_list")]
-    pub(super) timestamps_unix_nano: Vec<u64>,
+    pub(crate) timestamps_unix_nano: Vec<u64>,
 }
 
 #[derive(Clone, PartialEq, Message, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub(super) struct Mapping {
+pub(crate) struct Mapping {
     #[prost(uint64, tag = "1")]
     #[serde(deserialize_with = "unsigned")]
-    pub(super) memory_start: u64,
+    pub(crate) memory_start: u64,
     #[prost(uint64, tag = "2")]
     #[serde(deserialize_with = "unsigned")]
-    pub(super) memory_limit: u64,
+    pub(crate) memory_limit: u64,
     #[prost(uint64, tag = "3")]
     #[serde(deserialize_with = "unsigned")]
-    pub(super) file_offset: u64,
+    pub(crate) file_offset: u64,
     #[prost(int32, tag = "4")]
-    pub(super) filename_strindex: i32,
+    pub(crate) filename_strindex: i32,
     #[prost(int32, repeated, tag = "5")]
-    pub(super) attribute_indices: Vec<i32>,
+    pub(crate) attribute_indices: Vec<i32>,
 }
 
 #[derive(Clone, PartialEq, Message, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub(super) struct Stack {
+pub(crate) struct Stack {
     /// Innermost first.
     #[prost(int32, repeated, tag = "1")]
-    pub(super) location_indices: Vec<i32>,
+    pub(crate) location_indices: Vec<i32>,
 }
 
 #[derive(Clone, PartialEq, Message, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub(super) struct Location {
+pub(crate) struct Location {
     #[prost(int32, tag = "1")]
-    pub(super) mapping_index: i32,
+    pub(crate) mapping_index: i32,
     #[prost(uint64, tag = "2")]
     #[serde(deserialize_with = "unsigned")]
-    pub(super) address: u64,
+    pub(crate) address: u64,
     /// The innermost inlined function first.
     #[prost(message, repeated, tag = "3")]
-    pub(super) lines: Vec<Line>,
+    pub(crate) lines: Vec<Line>,
 }
 
 #[derive(Clone, Copy, PartialEq, Message, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub(super) struct Line {
+pub(crate) struct Line {
     #[prost(int32, tag = "1")]
-    pub(super) function_index: i32,
+    pub(crate) function_index: i32,
     #[prost(int64, tag = "2")]
     #[serde(deserialize_with = "signed")]
-    pub(super) line: i64,
+    pub(crate) line: i64,
 }
 
 #[derive(Clone, Copy, PartialEq, Message, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub(super) struct Function {
+pub(crate) struct Function {
     #[prost(int32, tag = "1")]
-    pub(super) name_strindex: i32,
+    pub(crate) name_strindex: i32,
     #[prost(int32, tag = "2")]
-    pub(super) system_name_strindex: i32,
+    pub(crate) system_name_strindex: i32,
     #[prost(int32, tag = "3")]
-    pub(super) filename_strindex: i32,
+    pub(crate) filename_strindex: i32,
 }
 
 #[derive(Clone, PartialEq, Message, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub(super) struct KeyValueAndUnit {
+pub(crate) struct KeyValueAndUnit {
     #[prost(int32, tag = "1")]
-    pub(super) key_strindex: i32,
+    pub(crate) key_strindex: i32,
     #[prost(message, optional, tag = "2")]
-    pub(super) value: Option<AnyValue>,
+    pub(crate) value: Option<AnyValue>,
 }
 
 #[derive(Clone, PartialEq, Message, Deserialize)]
 #[serde(default)]
-pub(super) struct KeyValue {
+pub(crate) struct KeyValue {
     #[prost(string, tag = "1")]
-    pub(super) key: String,
+    pub(crate) key: String,
     #[prost(message, optional, tag = "2")]
-    pub(super) value: Option<AnyValue>,
+    pub(crate) value: Option<AnyValue>,
 }
 
 /// A value. Lists, maps and bytes are no labels.
 #[derive(Clone, PartialEq, Message, Deserialize)]
 #[serde(default)]
-pub(super) struct AnyValue {
+pub(crate) struct AnyValue {
     #[prost(oneof = "Value", tags = "1, 2, 3, 4")]
     #[serde(flatten)]
-    pub(super) value: Option<Value>,
+    pub(crate) value: Option<Value>,
 }
 
 #[derive(Clone, PartialEq, Oneof, Deserialize)]
-pub(super) enum Value {
+pub(crate) enum Value {
     #[prost(string, tag = "1")]
     #[serde(rename = "stringValue")]
     Text(String),

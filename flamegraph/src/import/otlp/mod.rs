@@ -1,7 +1,7 @@
 //! OTLP profiles, which become messages of pprof: both have the same tables, and the parser of pprof
 //! then checks and limits them like any other profile.
 
-mod messages;
+pub(crate) mod messages;
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -234,8 +234,9 @@ impl<'d> Converter<'d> {
         self.profile.period_type =
             profile.period_type.map(|kind| self.value_type(kind)).transpose()?;
         self.profile.period = profile.period;
-        self.profile.time_nanos = i64::try_from(profile.time_unix_nano).unwrap_or(0);
-        self.profile.duration_nanos = i64::try_from(profile.duration_nano).unwrap_or(0);
+        // An absurd time stays one, so that it is rejected.
+        self.profile.time_nanos = i64::try_from(profile.time_unix_nano).unwrap_or(i64::MAX);
+        self.profile.duration_nanos = i64::try_from(profile.duration_nano).unwrap_or(i64::MAX);
         for (number, sample) in (1..).zip(&profile.samples) {
             let sample = self.sample(number, sample)?;
             self.profile.sample.push(sample);

@@ -118,7 +118,56 @@ async fn bad_requests_are_answered_with_a_status_in_their_own_encoding() {
     let (status, text) = send(&running, &[("content-type", "text/plain")], b"").await;
     assert_eq!(status, 415);
     assert!(text.contains("application/x-protobuf, application/json"), "{text}");
-    assert_eq!(running.counts().await["rejected"], 5, "without those of another content type");
+    assert_eq!(running.counts().await["rejected"], 6);
+}
+
+/// A request whose value at `pointer` is `value`.
+fn changed(pointer: &str, value: Value) -> Vec<u8> {
+    let mut body = request();
+    *body.pointer_mut(pointer).unwrap() = value;
+    body.to_string().into_bytes()
+}
+
+#[tokio::test]
+async fn hostile_requests_are_rejected_and_store_nothing() {
+    let running = serve().await;
+    let gzipped = ("content-encoding", "gzip");
+    let bomb = gzip(&vec![b' '; OTLP_CONTENT_BYTES_MAX * 5]);
+    let deep = format!("{{\"x\": {}", "[".repeat(100_000));
+    let profile = "/resourceProfiles/0/scopeProfiles/0/profiles/0";
+    let at = |field: &str| format!("{profile}/{field}");
+    let name = "/resourceProfiles/0/resource/attributes/0/value/stringValue";
+    let cases: [(&[(&str, &str)], Vec<u8>, u16, &str); 9] = [
+        (&[JSON, gzipped], bomb.clone(), 413, "at most 16777216"),
+        (&[PROTOBUF, gzipped], bomb.clone(), 413, "at most 16777216"),
+        (&[JSON, gzipped], bomb[..30].to_vec(), 400, "invalid gzip"),
+        (&[JSON, ("content-encoding", "zstd")], b"{}".to_vec(), 415, "allowed: gzip, identity"),
+        (&[JSON], deep.into_bytes(), 400, "recursion limit"),
+        (
+            &[JSON],
+            changed(&at("timeUnixNano"), json!("8000000000000000000")),
+            400,
+            "collector's now",
+        ),
+        (
+            &[JSON],
+            changed(&at("durationNano"), json!(u64::MAX.to_string())),
+            400,
+            "more than 3600 s",
+        ),
+        (&[JSON], changed(name, json!("a\u{0}b")), 400, "control characters"),
+        (&[JSON], changed(name, json!("x".repeat(5_000))), 400, "5000 bytes"),
+    ];
+    let count = cases.len();
+    for (headers, body, status, hint) in cases {
+        let (got, answer) = send(&running, headers, &body).await;
+        assert_eq!(got, status, "{hint}: {answer}");
+        assert!(answer.contains(hint), "{hint}: {answer}");
+    }
+    assert_eq!(running.stacks("").await, [""; 0]);
+    let counts = running.counts().await;
+    assert_eq!((&counts["rejected"], &counts["stored"]), (&json!(count), &json!(0)));
+    assert_eq!(send(&running, &[JSON], request().to_string().as_bytes()).await.0, 200);
 }
 
 /// A request of protobuf as far as this test needs it.
