@@ -257,5 +257,6 @@ fn name(kind: &collector_message::Kind) -> &'static str {
         collector_message::Kind::Refusal(_) => "Refusal",
         collector_message::Kind::Settings(_) => "Settings",
         collector_message::Kind::ThreadDumpRequest(_) => "ThreadDumpRequest",
+        collector_message::Kind::SymbolRequest(_) => "SymbolRequest",
     }
 }

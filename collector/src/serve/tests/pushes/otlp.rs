@@ -128,6 +128,17 @@ fn changed(pointer: &str, value: Value) -> Vec<u8> {
     body.to_string().into_bytes()
 }
 
+type Header = (&'static str, &'static str);
+
+/// A request, and the answer that it must have.
+struct Rejected {
+    headers: Vec<Header>,
+    body: Vec<u8>,
+    status: u16,
+    /// A part of the error.
+    hint: &'static str,
+}
+
 #[tokio::test]
 async fn hostile_requests_are_rejected_and_store_nothing() {
     let running = serve().await;
@@ -137,30 +148,31 @@ async fn hostile_requests_are_rejected_and_store_nothing() {
     let profile = "/resourceProfiles/0/scopeProfiles/0/profiles/0";
     let at = |field: &str| format!("{profile}/{field}");
     let name = "/resourceProfiles/0/resource/attributes/0/value/stringValue";
-    let cases: [(&[(&str, &str)], Vec<u8>, u16, &str); 9] = [
-        (&[JSON, gzipped], bomb.clone(), 413, "at most 16777216"),
-        (&[PROTOBUF, gzipped], bomb.clone(), 413, "at most 16777216"),
-        (&[JSON, gzipped], bomb[..30].to_vec(), 400, "invalid gzip"),
-        (&[JSON, ("content-encoding", "zstd")], b"{}".to_vec(), 415, "allowed: gzip, identity"),
-        (&[JSON], deep.into_bytes(), 400, "recursion limit"),
-        (
-            &[JSON],
-            changed(&at("timeUnixNano"), json!("8000000000000000000")),
-            400,
-            "collector's now",
-        ),
-        (
-            &[JSON],
-            changed(&at("durationNano"), json!(u64::MAX.to_string())),
-            400,
-            "more than 3600 s",
-        ),
-        (&[JSON], changed(name, json!("a\u{0}b")), 400, "control characters"),
-        (&[JSON], changed(name, json!("x".repeat(5_000))), 400, "5000 bytes"),
+    let rejected = |headers: &[Header], body: Vec<u8>, status: u16, hint: &'static str| Rejected {
+        headers: headers.to_vec(),
+        body,
+        status,
+        hint,
+    };
+    let late = changed(&at("timeUnixNano"), json!("8000000000000000000"));
+    let long = changed(&at("durationNano"), json!(u64::MAX.to_string()));
+    let control = changed(name, json!("a\u{0}b"));
+    let long_name = changed(name, json!("x".repeat(5_000)));
+    let zstd = ("content-encoding", "zstd");
+    let cases = [
+        rejected(&[JSON, gzipped], bomb.clone(), 413, "at most 16777216"),
+        rejected(&[PROTOBUF, gzipped], bomb.clone(), 413, "at most 16777216"),
+        rejected(&[JSON, gzipped], bomb[..30].to_vec(), 400, "invalid gzip"),
+        rejected(&[JSON, zstd], b"{}".to_vec(), 415, "allowed: gzip, identity"),
+        rejected(&[JSON], deep.into_bytes(), 400, "recursion limit"),
+        rejected(&[JSON], late, 400, "collector's now"),
+        rejected(&[JSON], long, 400, "more than 3600 s"),
+        rejected(&[JSON], control, 400, "control characters"),
+        rejected(&[JSON], long_name, 400, "5000 bytes"),
     ];
     let count = cases.len();
-    for (headers, body, status, hint) in cases {
-        let (got, answer) = send(&running, headers, &body).await;
+    for Rejected { headers, body, status, hint } in cases {
+        let (got, answer) = send(&running, &headers, &body).await;
         assert_eq!(got, status, "{hint}: {answer}");
         assert!(answer.contains(hint), "{hint}: {answer}");
     }
