@@ -6,6 +6,7 @@
 
 mod control;
 mod dictionary;
+mod received;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
@@ -31,7 +32,7 @@ use crate::session::{
     CommitLock, Displaced, FlushChecker, HelloError, NoRoom, OpenSession, Presence, Session,
     SessionCell, check_hello,
 };
-use crate::shares::{Account, Charge, Quota, QuotaExceeded, SessionSlot, Turns, UnsealedShares};
+use crate::shares::{Account, Quota, QuotaExceeded, SessionSlot, Turns, UnsealedShares};
 use crate::state::CollectorState;
 use crate::store::Retention;
 use crate::store::wal::{Hello, NotLogged};
@@ -41,6 +42,7 @@ use crate::tree::Tree;
 pub(crate) use control::{PendingThreadDump, SettingsView};
 #[cfg(test)]
 pub(crate) use dictionary::{PendingDictionary, SliceOutcome};
+pub(crate) use received::ReceivedFlush;
 
 /// Any agent can cause these lines.
 static DUPLICATED: LineLimit = LineLimit::new();
@@ -102,15 +104,6 @@ pub(crate) enum StreamError {
     OutOfOrder(#[from] OutOfOrder),
     #[error(transparent)]
     NotLogged(#[from] NotLogged),
-}
-
-/// A flush and the time at which it was received.
-#[derive(Debug)]
-pub(crate) struct ReceivedFlush {
-    pub(crate) flush: v1::Flush,
-    pub(crate) at: Timestamp,
-    /// Its memory, released when it is answered. `None` without a transport.
-    pub(crate) charge: Option<Charge>,
 }
 
 /// The result of checking the first flushes of a queue.
@@ -381,7 +374,7 @@ impl Ingest {
         waiting: &mut VecDeque<ReceivedFlush>,
     ) -> Result<Vec<Kind>, StreamError> {
         let commit_lock = attachment.cell.commit_lock.clone().lock_owned().await;
-        let waiting_bytes = decoded_bytes(waiting.iter());
+        let waiting_bytes = waiting.iter().map(ReceivedFlush::bytes).sum();
         let check = || self.check(attachment, waiting.make_contiguous());
         let verdict = self.large_turns.run(&attachment.account, waiting_bytes, check).await;
         let (mut flushes, mut records) = match verdict? {
@@ -408,7 +401,7 @@ impl Ingest {
         if !lock(&self.late).admit(&hours) {
             return Err(NotLogged::Late.into());
         }
-        let bytes = decoded_bytes(waiting.iter().take(count));
+        let bytes = waiting.iter().take(count).map(ReceivedFlush::bytes).sum();
         self.unsealed_shares.note(&attachment.account, bytes);
         let cell = attachment.cell.clone();
         let accepted = AcceptedFlushes { cell, flushes, commit_lock };
@@ -581,11 +574,6 @@ impl Ingest {
             sent_at_ns: self.state.clock.now().unix_ns(),
         }
     }
-}
-
-/// The memory of decoded flushes.
-fn decoded_bytes<'a>(flushes: impl Iterator<Item = &'a ReceivedFlush>) -> usize {
-    flushes.filter_map(|received| received.charge.as_ref()).map(Charge::bytes).sum()
 }
 
 /// Refuses a message. The refusal carries the size of the dictionary that the collector holds.

@@ -108,7 +108,7 @@ impl State {
         self.taken < count || self.taken == count && !self.by_identity.contains_key(identity)
     }
 
-    /// The next who waits and may have a turn.
+    /// The next waiting caller that may have a turn.
     fn next(&mut self, count: usize) -> Option<(Identity, oneshot::Sender<()>)> {
         let mut waiting = std::mem::take(&mut self.waiting);
         let next = waiting.pop_of(|identity| {
@@ -193,8 +193,8 @@ mod tests {
         let ready: Vec<Turn> = greedy.iter_mut().filter_map(poll).collect();
         assert_eq!((ready.len(), turns.taken()), (1, 2));
         drop((third, ready));
-        for take in &mut greedy[1..] {
-            drop(poll(take).expect("each in its turn"));
+        for waiter in &mut greedy[1..] {
+            drop(poll(waiter).expect("each in its turn"));
         }
         assert_eq!(turns.taken(), 0);
     }
