@@ -177,6 +177,19 @@ impl OtlpRequest {
         self.texts.number(text.to_owned())
     }
 
+    fn attribute(&mut self, key: AttributeKey) -> i32 {
+        if !self.attributes.numbers.contains_key(&key) {
+            // The value is in the table of attributes, and in that of texts.
+            self.bytes += self.text_of(key.value).len();
+        }
+        self.attributes.number(key)
+    }
+
+    fn text_of(&self, number: i32) -> &str {
+        let index = usize::try_from(number - 1).ok();
+        index.map_or("", |index| &self.texts.entries[index])
+    }
+
     /// The message, `ExportProfilesServiceRequest`, in gzip.
     #[must_use]
     pub fn gzip(self) -> Vec<u8> {
@@ -189,10 +202,6 @@ impl OtlpRequest {
     }
 
     fn dictionary(&self) -> ProfilesDictionary {
-        let text = |number: i32| {
-            let index = usize::try_from(number - 1).ok();
-            index.map_or(String::new(), |index| self.texts.entries[index].clone())
-        };
         ProfilesDictionary {
             mapping_table: self.mappings.list(|mapping| Mapping {
                 filename_strindex: mapping.filename,
@@ -222,7 +231,9 @@ impl OtlpRequest {
             string_table: self.texts.list(Clone::clone),
             attribute_table: self.attributes.list(|attribute| KeyValueAndUnit {
                 key_strindex: attribute.key,
-                value: Some(AnyValue { value: Some(Value::Text(text(attribute.value))) }),
+                value: Some(AnyValue {
+                    value: Some(Value::Text(self.text_of(attribute.value).to_owned())),
+                }),
             }),
             stack_table: self.stacks.list(|stack| Stack { location_indices: stack.clone() }),
         }
@@ -285,7 +296,7 @@ impl<'a> Converter<'a> {
     fn attribute(&mut self, label: &proto::Label) -> i32 {
         let key = self.text(label.key);
         let value = self.text(label.text);
-        self.request.attributes.number(AttributeKey { key, value })
+        self.request.attribute(AttributeKey { key, value })
     }
 
     fn stack(&mut self, ids: &[u64]) -> i32 {
@@ -319,7 +330,7 @@ impl<'a> Converter<'a> {
             0
         } else {
             let key = self.request.text(BUILD_ID_KEY);
-            self.request.attributes.number(AttributeKey { key, value })
+            self.request.attribute(AttributeKey { key, value })
         };
         self.request.mappings.number(MappingKey { filename, build_id })
     }
@@ -404,6 +415,16 @@ mod tests {
         assert!(sizes[1] - sizes[0] < sizes[0] / 2, "{sizes:?}");
         assert_eq!(request.resources(), 2);
         assert_eq!(otlp_profiles(&message(request), OtlpEncoding::Protobuf).unwrap().len(), 2);
+    }
+
+    #[test]
+    fn the_size_of_a_request_has_a_long_task_twice() {
+        let name = "x".repeat(10_000);
+        let mut request = OtlpRequest::new("test");
+        request.add([], &profile(&format!("{name} cpu=1")), range());
+        let bytes = request.bytes();
+        assert!((20_000..21_000).contains(&bytes), "{bytes}");
+        assert!(bytes >= message(request).len());
     }
 
     proptest! {

@@ -132,6 +132,9 @@ fn message(profile: &Profile, options: &ExportOptions) -> proto::Profile {
     }
 }
 
+/// Name of the location of time at a task itself.
+pub(crate) const NO_STACK: &str = "[no stack]";
+
 /// pprof's numbers are signed; a larger one becomes the largest.
 fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
@@ -285,6 +288,8 @@ struct Samples<'a> {
     group: String,
     states: [proto::Label; State::ALL.len()],
     ticks: TickCounter,
+    /// The location of time without a stack, once there is some.
+    no_stack: Option<u64>,
 }
 
 impl<'a> Samples<'a> {
@@ -300,6 +305,7 @@ impl<'a> Samples<'a> {
             group,
             states: State::ALL.map(|state| tables.label("state", state.name())),
             ticks: TickCounter::new(options),
+            no_stack: None,
             tables,
         }
     }
@@ -373,15 +379,28 @@ impl<'a> Samples<'a> {
         Context { labels, ..parent }
     }
 
-    /// Locations of the newest node, innermost first. The time of a task without a stack has none.
-    fn stack(&self) -> Vec<u64> {
+    /// Locations of the newest node, innermost first. Readers drop samples without any, so that the time of
+    /// a task without a stack has one of that name.
+    fn stack(&mut self) -> Vec<u64> {
         let mut stack = Vec::new();
         let mut at = self.contexts.len() - 1;
         while let Some(location) = self.contexts[at].location {
             stack.push(location);
             at = self.contexts[at].caller;
         }
+        if stack.is_empty() {
+            stack.push(self.no_stack());
+        }
         stack
+    }
+
+    fn no_stack(&mut self) -> u64 {
+        *self.no_stack.get_or_insert_with(|| {
+            let id = self.tables.locations.len() as u64 + 1;
+            let line = vec![self.tables.line(&Frame::function(NO_STACK, "", 0))];
+            self.tables.locations.push(proto::Location { id, mapping_id: 0, address: 0, line });
+            id
+        })
     }
 
     fn labels(&self, labels: Labels, state: proto::Label) -> Vec<proto::Label> {

@@ -14,7 +14,7 @@ use super::error::{ImportError, echo};
 use super::json::{check_table, unit_ns};
 use super::limits::ENTRY_BYTES_MAX;
 use super::model::{ImportFormat, ImportOptions, Imported, Labels};
-use crate::pprof::proto;
+use crate::pprof::{NO_STACK, proto};
 
 /// Parses a message, decompressed.
 pub(super) fn parse(content: &[u8], options: &ImportOptions) -> Result<Imported, ImportError> {
@@ -231,6 +231,10 @@ impl<'a> Tables<'a> {
                     ))
                 })?;
                 let name = self.text(builder, function.name)?;
+                // Our own exports have time at a task itself there.
+                if name == NO_STACK {
+                    continue;
+                }
                 let file = self.text(builder, function.filename)?;
                 let line_number = u32::try_from(line.line).unwrap_or(0);
                 let inlined = at + 1 < location.line.len();
