@@ -43,6 +43,7 @@ impl Format for TasksFormat {
         ("arrow", TasksFormat::Arrow),
         ("hlog", TasksFormat::Hlog),
         ("otlp.jsonl", TasksFormat::Otlp),
+        ("firefox.json", TasksFormat::Firefox),
     ];
     const TABLE: Self = TasksFormat::Table;
 }
@@ -148,6 +149,7 @@ mod tests {
         for (file, expected) in [
             ("a.json", Some(TasksFormat::Json)),
             ("a.json.trace", Some(TasksFormat::Trace)),
+            ("a.firefox.json", Some(TasksFormat::Firefox)),
             ("a.html", Some(TasksFormat::Html)),
             ("a.csv", Some(TasksFormat::Csv)),
             ("a.parquet", Some(TasksFormat::Parquet)),

@@ -1,32 +1,44 @@
 //! Reads our files with foreign readers and compares the results with our own: a store and files of rows
-//! with DuckDB, logs of histograms, and exported profiles. And fetches debug information from a foreign server.
+//! with DuckDB and pyarrow, logs of histograms, and exported profiles. And fetches debug information from a foreign server.
 //!
 //! The store is the golden store of format 1. The reader is DuckDB from PyPI, in a virtual environment
 //! below `target`, which is created once.
 
 mod debuginfod;
 mod exports;
+mod live;
 mod prometheus;
 mod tables;
 
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
+use xtask::page::Collector;
 use xtask::{announce, root};
 
 /// The golden store.
 const STORE: &str = "collector/golden/store-1";
 
-/// A download of 20 MB; pyarrow is twice as large.
+/// A download of 20 MB.
 const READER: &str = "duckdb==2.0.0";
+
+/// Reads files of Arrow. A download of 55 MB.
+const ARROW_READER: &str = "pyarrow==26.0.1";
 
 /// Reads logs of histograms.
 const HISTOGRAM_READER: &str = "hdrhistogram==0.10.8";
 
 /// Reads spans.
 const SPANS_READER: &str = "opentelemetry-proto==1.45.2";
+
+/// Longest wait for a part of an answer.
+const ANSWER_MAX: Duration = Duration::from_secs(30);
 
 const SCRIPT: &str = include_str!("readers.py");
 
@@ -36,10 +48,13 @@ pub(crate) fn run() -> Result<Option<String>> {
     announce("reading the golden store with DuckDB");
     let folder = root().join("target/readers");
     read_store(&folder)?;
+    let collector = serve_store(&folder)?;
     announce("reading files of rows with DuckDB, and spans with an OTLP receiver");
-    tables::run(&folder)?;
+    tables::run(&folder, &collector.url)?;
     announce("reading exported profiles with their readers");
     let mut missing = exports::run(&folder)?;
+    missing.extend(live::run(&folder, &collector.url)?);
+    drop(collector);
     announce("fetching debug information from debuginfod");
     missing.extend(debuginfod::run(&folder)?);
     announce("checking metrics with promtool");
@@ -47,9 +62,29 @@ pub(crate) fn run() -> Result<Option<String>> {
     Ok((!missing.is_empty()).then(|| missing.join("; ")))
 }
 
+/// Serves a copy of the golden store.
+fn serve_store(folder: &Path) -> Result<Collector> {
+    let files = folder.join("rows");
+    if files.exists() {
+        fs::remove_dir_all(&files).with_context(|| format!("removing {}", files.display()))?;
+    }
+    fs::create_dir_all(&files).with_context(|| format!("creating {}", files.display()))?;
+    let data = files.join("store");
+    let copied = Command::new("cp").arg("-r").arg(root().join(STORE)).arg(&data).status();
+    ensure!(copied.context("starting cp")?.success(), "copying {STORE} failed");
+    let data = data.to_str().context("the path of the store is UTF-8")?;
+    let options = ["serve", "--listen", "127.0.0.1:0", "--data", data];
+    Collector::start(&emberline(), &options)
+}
+
+/// The built binary.
+fn emberline() -> PathBuf {
+    root().join("target/release/emberline")
+}
+
 fn read_store(folder: &Path) -> Result<()> {
     let python = environment(folder)?;
-    let verified = Command::new(root().join("target/release/emberline"))
+    let verified = Command::new(emberline())
         .current_dir(root())
         .args(["store", "verify", "--format", "json", "--data", STORE])
         .stderr(Stdio::inherit())
@@ -65,7 +100,7 @@ fn read_store(folder: &Path) -> Result<()> {
         .spawn()
         .context("starting python")?;
     let mut stdin = reader.stdin.take().context("the reader has no standard input")?;
-    std::io::Write::write_all(&mut stdin, &verified.stdout).context("writing to the reader")?;
+    stdin.write_all(&verified.stdout).context("writing to the reader")?;
     drop(stdin);
     if !reader.wait().context("waiting for the reader")?.success() {
         bail!("{READER} reads other rows from {STORE} than Emberline; the difference is above");
@@ -77,9 +112,9 @@ fn read_store(folder: &Path) -> Result<()> {
 fn environment(folder: &Path) -> Result<PathBuf> {
     let python = folder.join("bin/python");
     // A complete environment contains the names of its readers.
-    let readers = [READER, HISTOGRAM_READER, SPANS_READER];
+    let readers = [READER, ARROW_READER, HISTOGRAM_READER, SPANS_READER];
     let complete = folder.join("reader");
-    if std::fs::read_to_string(&complete).is_ok_and(|known| known == readers.join(" ")) {
+    if fs::read_to_string(&complete).is_ok_and(|known| known == readers.join(" ")) {
         return Ok(python);
     }
     let advice = "install python3 with its modules venv and pip, with access to PyPI (Debian: \
@@ -88,8 +123,7 @@ fn environment(folder: &Path) -> Result<PathBuf> {
     step(make.args(["-m", "venv", "--clear"]).arg(folder), advice)?;
     let mut install = Command::new(&python);
     step(install.args(["-m", "pip", "install", "--quiet"]).args(readers), advice)?;
-    std::fs::write(&complete, readers.join(" "))
-        .context("noting that the environment is complete")?;
+    fs::write(&complete, readers.join(" ")).context("noting that the environment is complete")?;
     Ok(python)
 }
 
@@ -99,4 +133,19 @@ fn step(command: &mut Command, advice: &str) -> Result<()> {
         bail!("{command:?} failed ({status}); {advice}");
     }
     Ok(())
+}
+
+/// The body of an answer with status 200.
+fn get(url: &str) -> Result<String> {
+    let (_, rest) = url.split_once("://").context("a URL")?;
+    let (host, path) = rest.split_once('/').context("a URL with a path")?;
+    let mut stream = TcpStream::connect(host)?;
+    stream.set_read_timeout(Some(ANSWER_MAX))?;
+    // Servers answer HTTP/1.0 with a body that ends with the connection.
+    write!(stream, "GET /{path} HTTP/1.0\r\nhost: {host}\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    let (head, body) = answer.split_once("\r\n\r\n").context("no answer")?;
+    ensure!(head.contains(" 200 "), "{url}: {head}");
+    Ok(body.to_owned())
 }

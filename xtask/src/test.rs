@@ -32,6 +32,9 @@ pub(crate) struct Options {
     /// Run only the step `clients`.
     #[arg(long, conflicts_with_all = ["quick", "only"])]
     clients: bool,
+    /// Run only the step `readers`.
+    #[arg(long, conflicts_with_all = ["quick", "only", "clients"])]
+    readers: bool,
     /// The collector that the step `clients` runs. Default: target/release/emberline.
     #[arg(long, value_name = "FILE")]
     emberline: Option<PathBuf>,
@@ -241,6 +244,9 @@ impl Options {
         if self.clients {
             return step == Step::Clients;
         }
+        if self.readers {
+            return step == Step::Readers;
+        }
         is_named && !self.skip.contains(&step) && (is_quick || !self.quick)
     }
 }
@@ -446,6 +452,7 @@ mod tests {
         assert_eq!(steps(&[]).len(), Step::value_variants().len());
         assert_eq!(steps(&["--clients"]), ["clients"]);
         assert_eq!(steps(&["--only", "clients"]), ["clients"]);
+        assert_eq!(steps(&["--readers"]), ["readers"]);
         assert_eq!(steps(&["--only", "clippy-small-agent,page"]), ["clippy-small-agent", "page"]);
         assert_eq!(steps(&["--quick"]), ["format", "tidy", "page-sources", "clippy", "test"]);
         assert_eq!(

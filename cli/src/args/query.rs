@@ -283,7 +283,7 @@ pub(crate) struct TasksArgs {
     pub(crate) sort: Option<TaskSort>,
 
     /// Maximum number of tasks, 1 to 100000: the first ones in the order of --sort. Default: 50;
-    /// JSON: 10000; trace and otlp: all.
+    /// JSON: 10000; firefox: 100000; trace and otlp: all.
     #[arg(long, visible_alias = "top", value_name = "COUNT",
         value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) limit: Option<u32>,
@@ -497,8 +497,10 @@ pub(crate) enum TasksFormat {
     Table,
     /// The collector's response, for programs.
     Json,
-    /// A trace for Perfetto or chrome://tracing.
+    /// A trace for Perfetto or chrome://tracing, with transfers.
     Trace,
+    /// Markers for profiler.firefox.com, with transfers, CPU usage and memory of each worker.
+    Firefox,
     /// The page's task stream with totals by name, in one file.
     Html,
     /// A row for each task, or with --summary for each name; for spreadsheets.

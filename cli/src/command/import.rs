@@ -8,7 +8,6 @@ use anyhow::Context as _;
 use flamegraph::import::limits::CONTENT_BYTES_MAX;
 use flamegraph::import::{ImportOptions, Imported, import};
 use flamegraph::text::{duration, printable};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use profiler_core::limits::{NAME_BYTES_MAX, WORKER_BYTES_MAX};
 use profiler_core::{State, Timestamp, Token, WorkerId};
 
@@ -17,6 +16,7 @@ use crate::credentials;
 use crate::exit::BadInput;
 use crate::import::{ImportedWorker, Placement, Uploaded, upload};
 use crate::output::{print, say};
+use crate::progress;
 use crate::zone;
 
 /// The file that stands for stdin.
@@ -101,7 +101,7 @@ fn import_file(
     let placement = place(args, file, run, &imported)?;
     let identity = format!("{options:?}");
     let worker = ImportedWorker::new(imported, placement, &[&content, identity.as_bytes()]);
-    let bar = progress_bar(worker.flushes());
+    let bar = progress::bar("importing", worker.flushes());
     let uploaded = upload(&args.url.url, token, &worker, &|acked| bar.set_position(acked));
     bar.finish_and_clear();
     let uploaded = uploaded?;
@@ -148,13 +148,6 @@ fn place(
     let file = file.file_name().unwrap_or(file.as_os_str()).to_string_lossy();
     let file = profiler_core::limits::bounded_name(&file).into_owned();
     Ok(Placement { run: run.to_owned(), worker, file, start })
-}
-
-/// A bar on stderr; nothing if stderr is no terminal.
-fn progress_bar(flushes: u64) -> ProgressBar {
-    let bar = ProgressBar::with_draw_target(Some(flushes), ProgressDrawTarget::stderr());
-    let style = ProgressStyle::with_template("importing [{bar:30}] {percent:>3}% {eta} left");
-    bar.with_style(style.expect("a template").progress_chars("#> "))
 }
 
 fn summary(worker: &ImportedWorker, uploaded: Uploaded) -> String {

@@ -3,6 +3,7 @@
 pub(crate) mod compare;
 pub(crate) mod demo;
 pub(crate) mod doctor;
+mod firefox;
 mod forward;
 pub(crate) mod import;
 mod otlp;

@@ -19,6 +19,7 @@ use crate::args::{RangeArgs, ReportArgs, ReportCommand};
 use crate::client::{Client, Query};
 use crate::exit::BadInput;
 use crate::output::{say, write_to};
+use crate::progress;
 use crate::report::Report;
 use crate::view::{range, span};
 
@@ -202,10 +203,13 @@ pub(super) fn write(
         let mut report = Report::start(out, json)?;
         report.part("about", &mut serde_json::to_vec(&about)?.as_slice())?;
         report.part("timeline", &mut serde_json::to_vec(&timeline)?.as_slice())?;
+        let bar = progress::bar("writing", parts.len() as u64);
         for Part { name, path, query } in &parts {
             let mut body = client.stream(path, query)?;
             report.part(name, &mut body).with_context(|| format!("could not copy {name}"))?;
+            bar.inc(1);
         }
+        bar.finish_and_clear();
         Ok(report.finish()?)
     };
     let bytes = write_to(file, |out| match json {

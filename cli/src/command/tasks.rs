@@ -5,7 +5,7 @@ use std::path::Path;
 use api::{TaskSummaryAnswer, TasksAnswer};
 
 use super::report::{self, Scope};
-use super::{otlp, range_query, rows, trace};
+use super::{firefox, otlp, range_query, rows, trace};
 use crate::args::{RangeArgs, TaskOutcome, TasksArgs, TasksFormat, word};
 use crate::client::{Client, Query};
 use crate::exit::BadInput;
@@ -23,7 +23,7 @@ pub(crate) fn run(args: &TasksArgs) -> anyhow::Result<()> {
     if args.send_to.is_some() && format != TasksFormat::Otlp {
         return Err(BadInput("--send-to needs --format otlp".to_owned()).into());
     }
-    if matches!(format, TasksFormat::Trace | TasksFormat::Otlp) {
+    if matches!(format, TasksFormat::Trace | TasksFormat::Firefox | TasksFormat::Otlp) {
         let name = word(format);
         if args.summary {
             let text =
@@ -36,6 +36,7 @@ pub(crate) fn run(args: &TasksArgs) -> anyhow::Result<()> {
         }
         return match format {
             TasksFormat::Otlp => otlp::run(args, &client, file),
+            TasksFormat::Firefox => firefox::run(args, &client, file),
             _ => trace::run(args, &client, file),
         };
     }

@@ -3,17 +3,18 @@
 //! Each life of a worker is a process there. A thread has a track, on which a task is inside another
 //! only if it is its child; tasks that overlap otherwise, as futures do, are on further tracks of
 //! the thread. Phases are inside their task. Anything that fits on no track, such as waiting in a
-//! queue before the start, is a pair of asynchronous events.
+//! queue before the start, is a pair of asynchronous events. So are transfers, which are of the process.
 
 mod lanes;
 mod task;
+mod transfer;
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::fmt;
 use std::io::{self, Write};
 
-use api::{Phase, Task};
+use api::{Phase, Task, Transfer};
 use serde::Serialize;
 
 use self::lanes::Lane;
@@ -38,6 +39,9 @@ pub(crate) struct About {
     pub(crate) omitted: u64,
     /// Tasks without rows.
     pub(crate) aggregated: u64,
+    pub(crate) transfers: u64,
+    /// Transfers that a response has no room for.
+    pub(crate) omitted_transfers: u64,
     /// Files of the store that could not be read.
     pub(crate) corrupt_files: Vec<String>,
 }
@@ -87,7 +91,13 @@ struct Track {
 struct PairId {
     track: Track,
     id: u64,
+    category: &'static str,
 }
+
+/// The category of parts of tasks.
+const ASYNC: &str = "async";
+/// The category of transfers.
+const TRANSFER: &str = "transfer";
 
 /// An event that waits for its time, ordered by start, the longer first, then by arrival.
 #[derive(PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -138,11 +148,28 @@ impl<W: Write> Trace<W> {
     /// Writes tasks, none of which started before those of an earlier call.
     pub(crate) fn write(&mut self, mut tasks: Vec<Task>) -> io::Result<()> {
         tasks.sort_by_key(|task| (task.start_ns, Reverse(end_ns(task)), task.id));
-        if self.base_ns.is_none() {
-            let earliest = tasks.iter().map(earliest_ns).min();
-            self.base_ns = earliest.map(|ns| ns.div_euclid(DAY_NS).saturating_mul(DAY_NS));
-        }
+        self.begin_at(tasks.iter().map(earliest_ns).min());
         tasks.iter().try_for_each(|task| self.task(task))
+    }
+
+    /// Writes transfers, in any order, each as a pair of asynchronous events of its process.
+    pub(crate) fn write_transfers(&mut self, transfers: &[Transfer]) -> io::Result<()> {
+        self.begin_at(transfers.iter().map(|transfer| transfer.start_ns).min());
+        for transfer in transfers {
+            let process = self.process(&transfer.worker, &transfer.epoch)?;
+            let pair = self.next_pair(Track { process, id: process }, TRANSFER);
+            let name = quoted(&transfer::name(transfer));
+            let args = json_text(&transfer::args(transfer))?;
+            self.begin(pair, &name, transfer.start_ns, &args)?;
+            self.end(pair, &name, transfer.stop_ns.max(transfer.start_ns))?;
+        }
+        Ok(())
+    }
+
+    /// Sets the origin at the first events.
+    fn begin_at(&mut self, earliest_ns: Option<i64>) {
+        let midnight = |ns: i64| ns.div_euclid(DAY_NS).saturating_mul(DAY_NS);
+        self.base_ns = self.base_ns.or(earliest_ns.map(midnight));
     }
 
     /// Writes pending events and the end.
@@ -173,7 +200,7 @@ impl<W: Write> Trace<W> {
                 self.pend(interval, text + "{}}");
             }
         } else {
-            let pair = self.next_pair(track);
+            let pair = self.next_pair(track, ASYNC);
             self.begin(pair, &name, interval.start_ns, &args)?;
             for phase in &parts.inside {
                 self.pair(pair, phase, "{}")?;
@@ -181,7 +208,7 @@ impl<W: Write> Trace<W> {
             self.end(pair, &name, interval.stop_ns)?;
         }
         for phase in &parts.outside {
-            let pair = self.next_pair(track);
+            let pair = self.next_pair(track, ASYNC);
             let args = format!("{{\"task\":{},\"key\":{}}}", task.id, quoted(&task.key));
             self.pair(pair, phase, &args)?;
         }
@@ -265,9 +292,9 @@ impl<W: Write> Trace<W> {
         )
     }
 
-    fn next_pair(&mut self, track: Track) -> PairId {
+    fn next_pair(&mut self, track: Track, category: &'static str) -> PairId {
         self.ids += 1;
-        PairId { track, id: self.ids }
+        PairId { track, id: self.ids, category }
     }
 
     /// Writes a phase as a pair of asynchronous events.
@@ -295,11 +322,11 @@ impl<W: Write> Trace<W> {
         ns: i64,
         args: &str,
     ) -> io::Result<()> {
-        let id = pair.id;
-        let Track { process, id: track } = pair.track;
+        let PairId { track, id, category } = pair;
+        let Track { process, id: track } = track;
         let ts = self.microseconds(ns);
         self.event(&format!(
-            "{{\"ph\":\"{kind}\",\"cat\":\"async\",\"id\":\"{id:#x}\",\"name\":{name},\
+            "{{\"ph\":\"{kind}\",\"cat\":\"{category}\",\"id\":\"{id:#x}\",\"name\":{name},\
              \"pid\":{process},\"tid\":{track},\"ts\":{ts},\"args\":{args}}}"
         ))
     }

@@ -33,6 +33,8 @@ fn about(tasks: u64) -> About {
         tasks,
         omitted: 0,
         aggregated: 0,
+        transfers: 0,
+        omitted_transfers: 0,
         corrupt_files: Vec::new(),
     }
 }
@@ -84,9 +86,66 @@ fn a_trace_has_tracks_tasks_phases_and_asynchronous_events() {
         {"ph":"M","name":"thread_sort_index","pid":1,"tid":5,"args":{"sort_index":1}},
         {"ph":"X","cat":"task","name":"load","pid":1,"tid":5,"ts":43200000002.000,"dur":0.500,"args":{"id":9,"key":"load-9","outcome":"ok","thread_id":12}},
         {"ph":"X","cat":"phase","name":"serialize","pid":1,"tid":2,"ts":43200000095.001,"dur":5.000,"args":{}}
-        ],"otherData":{"tool":"emberline 0.1.0","ts_from_unix_ns":1769817600000000000,"from":"2026-01-31T12:00:00Z","to":"2026-01-31T12:05:00Z","tasks":3,"omitted":0,"aggregated":0,"corrupt_files":[]}}
+        ],"otherData":{"tool":"emberline 0.1.0","ts_from_unix_ns":1769817600000000000,"from":"2026-01-31T12:00:00Z","to":"2026-01-31T12:05:00Z","tasks":3,"omitted":0,"aggregated":0,"transfers":0,"omitted_transfers":0,"corrupt_files":[]}}
     "#]]
     .assert_eq(&trace_of(&[stranger, child, parent]));
+}
+
+/// A transfer of a process with a task, and a failed one of a process without any, which starts earlier.
+#[test]
+fn transfers_are_pairs_of_their_process() {
+    let incoming = Transfer {
+        worker: "w-1".to_owned(),
+        epoch: "a1".to_owned(),
+        id: 4,
+        direction: "incoming".into(),
+        peer: "w-2".to_owned(),
+        keys: vec!["k-1".to_owned()],
+        more_keys: 2,
+        type_name: "array".to_owned(),
+        bytes: 1_000,
+        compressed_bytes: Some(250),
+        start_ns: NOON_NS + 5_000,
+        stop_ns: NOON_NS + 9_001,
+        task_id: Some(7),
+        thread_id: 12,
+        outcome: "ok".into(),
+        ..Transfer::default()
+    };
+    let outgoing = Transfer {
+        worker: "w-2".to_owned(),
+        direction: "outgoing".into(),
+        peer: "\"},\u{1b}".to_owned(),
+        start_ns: NOON_NS - 1,
+        stop_ns: NOON_NS - 2,
+        outcome: "failed".into(),
+        cause: "reset".to_owned(),
+        ..Transfer::default()
+    };
+    let mut bytes = Vec::new();
+    let mut trace = Trace::new(&mut bytes).unwrap();
+    trace.write(vec![task(7, 12, NOON_NS + 1, 100_000)]).unwrap();
+    trace.write_transfers(&[incoming, outgoing]).unwrap();
+    trace.finish(&About { transfers: 2, ..about(1) }).unwrap();
+    expect![[r#"
+        {"displayTimeUnit":"ns","traceEvents":[
+        {"ph":"M","name":"process_name","pid":1,"tid":1,"args":{"name":"w-1"}},
+        {"ph":"M","name":"process_labels","pid":1,"tid":1,"args":{"labels":"epoch a1"}},
+        {"ph":"M","name":"process_sort_index","pid":1,"tid":1,"args":{"sort_index":0}},
+        {"ph":"M","name":"thread_name","pid":1,"tid":2,"args":{"name":"pool-3"}},
+        {"ph":"M","name":"thread_sort_index","pid":1,"tid":2,"args":{"sort_index":0}},
+        {"ph":"X","cat":"task","name":"load","pid":1,"tid":2,"ts":43200000000.001,"dur":100.000,"args":{"id":7,"key":"load-7","outcome":"ok","thread_id":12}},
+        {"ph":"b","cat":"transfer","id":"0x1","name":"incoming from w-2","pid":1,"tid":1,"ts":43200000005.000,"args":{"transfer":4,"bytes":1000,"compressed_bytes":250,"type_name":"array","keys":["k-1"],"more_keys":2,"task":7,"thread_id":12,"outcome":"ok"}},
+        {"ph":"e","cat":"transfer","id":"0x1","name":"incoming from w-2","pid":1,"tid":1,"ts":43200000009.001,"args":{}},
+        {"ph":"M","name":"process_name","pid":3,"tid":3,"args":{"name":"w-2"}},
+        {"ph":"M","name":"process_labels","pid":3,"tid":3,"args":{"labels":"epoch "}},
+        {"ph":"M","name":"process_sort_index","pid":3,"tid":3,"args":{"sort_index":1}},
+        {"ph":"b","cat":"transfer","id":"0x2","name":"outgoing to \"},\u001b","pid":3,"tid":3,"ts":43199999999.999,"args":{"transfer":0,"bytes":0,"thread_id":0,"outcome":"failed","cause":"reset"}},
+        {"ph":"e","cat":"transfer","id":"0x2","name":"outgoing to \"},\u001b","pid":3,"tid":3,"ts":43199999999.999,"args":{}}
+        ],"otherData":{"tool":"emberline 0.1.0","ts_from_unix_ns":1769817600000000000,"from":"2026-01-31T12:00:00Z","to":"2026-01-31T12:05:00Z","tasks":1,"omitted":0,"aggregated":0,"transfers":2,"omitted_transfers":0,"corrupt_files":[]}}
+    "#]]
+    .assert_eq(&String::from_utf8(bytes.clone()).unwrap());
+    check(&String::from_utf8(bytes).unwrap());
 }
 
 #[test]

@@ -19,7 +19,7 @@ const RANGE: [&str; 4] = ["--from", "2023-11-14T22:13:20Z", "--to", "2023-11-14T
 const ROWS_QUERY: &str = "from=2023-11-14T22:13:20Z&to=2023-11-14T22:15:41Z&limit=100000";
 
 /// A collector with a copy of the golden store.
-fn golden_collector(folder: &Path) -> Collector {
+pub(crate) fn golden_collector(folder: &Path) -> Collector {
     let store = Path::new(env!("CARGO_MANIFEST_DIR")).join("../collector/golden/store-1");
     let copy = folder.join("store");
     let copied = output(Command::new("cp").arg("-r").arg(store).arg(&copy));

@@ -1,4 +1,4 @@
-//! `emberline tasks --format trace`: the trace equals the ledger.
+//! `emberline tasks --format trace`, and `firefox`: the files equal the ledger.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -6,6 +6,7 @@ use std::fs;
 use serde_json::Value;
 
 use crate::harness::{Collector, Worker, emberline, number, run};
+use crate::report_golden::golden_collector;
 
 /// An event of a trace, or its counterpart in the ledger: process, thread, name, start, stop.
 type Span = (String, String, String, i64, i64);
@@ -149,7 +150,61 @@ fn a_trace_equals_the_ledger() {
     assert_eq!(read(&trace).tasks.len(), 3);
     assert_eq!(number(&trace["otherData"], "omitted"), 40);
     let said = String::from_utf8_lossy(&few.stderr).into_owned();
-    assert_eq!(said, "40 tasks are not in the trace\n");
+    assert!(said.starts_with("transfers are left out with --key"), "{said}");
+    assert!(said.ends_with("\n40 tasks are left out\n"), "{said}");
     let both = run(&["tasks", "--url", &url, "--format", "trace", "--summary"]);
     assert_eq!(both.status.code(), Some(2), "{}", emberline().display());
+}
+
+/// The rows of the golden store, and each of its transfers in both kinds of files, to the nanosecond.
+#[test]
+fn transfers_of_the_account_are_in_the_trace_and_in_the_firefox_profile() {
+    let folder = tempfile::tempdir().unwrap();
+    let collector = golden_collector(folder.path());
+    let range = ["2023-11-14T22:13:20Z", "2023-11-14T22:15:41Z"];
+    let query = format!("from={}&to={}&limit=100000", range[0], range[1]);
+    let rows = collector.json(&format!("/api/v1/transfers?{query}"));
+    let rows = rows["transfers"].as_array().unwrap();
+    assert!(!rows.is_empty());
+    let export = |name: &str| -> Value {
+        let file = folder.path().join(name);
+        let file = file.to_str().unwrap();
+        let url = collector.url();
+        let done = run(&["tasks", "--url", &url, "--from", range[0], "--to", range[1], "-o", file]);
+        let said = String::from_utf8_lossy(&done.stderr).into_owned();
+        assert!(said.contains(&format!("and {} transfers", rows.len())), "{said}");
+        serde_json::from_slice(&fs::read(file).unwrap()).unwrap()
+    };
+
+    let trace = export("golden.trace");
+    let base_ns = trace["otherData"]["ts_from_unix_ns"].as_i64().unwrap();
+    assert_eq!(number(&trace["otherData"], "transfers"), rows.len() as u64);
+    let events = trace["traceEvents"].as_array().unwrap().iter();
+    let mut of_trace = BTreeMap::new();
+    for event in events.filter(|event| event["cat"] == "transfer") {
+        let at_ns = base_ns + nanoseconds(&event["ts"]);
+        let times: &mut Vec<_> = of_trace.entry(event["id"].to_string()).or_default();
+        times.push((at_ns, event["args"]["bytes"].clone()));
+    }
+    let time = |row: &Value, name: &str| row[name].as_i64().unwrap();
+    let begin_end = |row: &Value| {
+        let begin = (time(row, "start_ns"), row["bytes"].clone());
+        vec![begin, (time(row, "stop_ns"), Value::Null)]
+    };
+    let sorted = |mut pairs: Vec<Vec<(i64, Value)>>| {
+        pairs.sort_by_key(|pair| format!("{pair:?}"));
+        pairs
+    };
+    assert_eq!(
+        sorted(of_trace.into_values().collect()),
+        sorted(rows.iter().map(begin_end).collect())
+    );
+
+    let profile = export("golden.firefox.json");
+    let threads = profile["threads"].as_array().unwrap();
+    let markers = threads.iter().flat_map(|thread| thread["markers"]["data"].as_array().unwrap());
+    let bytes = markers.filter(|data| data["type"] == "emberline-transfer");
+    let bytes: f64 = bytes.map(|data| data["bytes"].as_f64().unwrap()).sum();
+    let bytes_of_rows: u64 = rows.iter().map(|row| number(row, "bytes")).sum();
+    assert_eq!(bytes, bytes_of_rows as f64);
 }

@@ -4,15 +4,17 @@
 //! skipped, and the reason names how to get it.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use anyhow::{Context, Result, bail, ensure};
 
 use xtask::root;
 
-/// Versions of npm's packages: the schema of speedscope's files, and its validator.
-const PACKAGES: [&str; 2] = ["speedscope@1.25.0", "ajv@8.20.0"];
+/// Versions of npm's packages: the schema of speedscope's files, its validator, and a reader of Firefox
+/// profiles.
+const PACKAGES: [&str; 3] =
+    ["speedscope@1.25.0", "ajv@8.20.0", "@firefox-devtools/profiler-cli@0.10.0"];
 
 const SCRIPT: &str = include_str!("exports.cjs");
 
@@ -78,18 +80,9 @@ fn go_pprof(files: &Path, totals: Totals) -> Result<Option<String>> {
 }
 
 fn speedscope(folder: &Path, files: &Path, totals: Totals) -> Result<Option<String>> {
-    if Command::new("npm").arg("--version").output().is_err() {
+    let Some(packages) = npm_packages(folder)? else {
         return Ok(Some("no npm: apt-get install npm".to_owned()));
-    }
-    let packages = folder.join("npm");
-    fs::create_dir_all(&packages)?;
-    let complete = packages.join("complete");
-    if !fs::read_to_string(&complete).is_ok_and(|text| text == PACKAGES.join(" ")) {
-        let mut install = Command::new("npm");
-        install.args(["install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix"]);
-        text_of(install.arg(&packages).args(PACKAGES).output(), "npm install")?;
-        fs::write(&complete, PACKAGES.join(" "))?;
-    }
+    };
     let mut node = Command::new("node");
     node.current_dir(&packages).args(["-e", SCRIPT]).arg(files);
     let read = text_of(node.output(), "node")?;
@@ -104,7 +97,25 @@ fn speedscope(folder: &Path, files: &Path, totals: Totals) -> Result<Option<Stri
     Ok(None)
 }
 
-fn text_of(output: std::io::Result<Output>, name: &str) -> Result<String> {
+/// The directory of npm's packages, which is filled once; none without npm.
+pub(super) fn npm_packages(folder: &Path) -> Result<Option<PathBuf>> {
+    if Command::new("npm").arg("--version").output().is_err() {
+        return Ok(None);
+    }
+    let packages = folder.join("npm");
+    fs::create_dir_all(&packages)?;
+    let complete = packages.join("complete");
+    if !fs::read_to_string(&complete).is_ok_and(|text| text == PACKAGES.join(" ")) {
+        let mut install = Command::new("npm");
+        install.args(["install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix"]);
+        text_of(install.arg(&packages).args(PACKAGES).output(), "npm install")?;
+        fs::write(&complete, PACKAGES.join(" "))?;
+    }
+    Ok(Some(packages))
+}
+
+/// What a command printed, if it succeeded.
+pub(super) fn text_of(output: std::io::Result<Output>, name: &str) -> Result<String> {
     let output = output.with_context(|| format!("starting {name}"))?;
     if !output.status.success() {
         bail!("{name} failed ({}):\n{}", output.status, String::from_utf8_lossy(&output.stderr));

@@ -1,8 +1,8 @@
 //! Checks `/metrics` and the alert rules with Prometheus: its tool, and a server that scrapes a collector.
 
 use std::fs;
-use std::io::{Read as _, Write as _};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::io::Write as _;
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -13,12 +13,11 @@ use serde_json::Value;
 use xtask::page::Collector;
 use xtask::root;
 
+use super::get;
+
 /// Longest wait until Prometheus has scraped the collector.
 const SCRAPED_MAX: Duration = Duration::from_secs(60);
 const RETRY_EVERY: Duration = Duration::from_millis(200);
-
-/// Longest wait for a part of an answer.
-const ANSWER_MAX: Duration = Duration::from_secs(30);
 
 /// A metric that every collector has, with its value in a collector without workers.
 const QUERY: &str = "emberline_sessions{state=\"connected\"}";
@@ -126,19 +125,4 @@ fn scrape(folder: &Path, url: &str) -> Result<()> {
 fn free_port() -> Result<u16> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     Ok(listener.local_addr()?.port())
-}
-
-/// The body of an answer with status 200.
-fn get(url: &str) -> Result<String> {
-    let (_, rest) = url.split_once("://").context("a URL")?;
-    let (host, path) = rest.split_once('/').context("a URL with a path")?;
-    let mut stream = TcpStream::connect(host)?;
-    stream.set_read_timeout(Some(ANSWER_MAX))?;
-    // Servers answer HTTP/1.0 with a body that ends with the connection.
-    write!(stream, "GET /{path} HTTP/1.0\r\nhost: {host}\r\n\r\n")?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
-    let (head, body) = answer.split_once("\r\n\r\n").context("no answer")?;
-    ensure!(head.contains(" 200 "), "{url}: {head}");
-    Ok(body.to_owned())
 }

@@ -1,0 +1,146 @@
+//! Reads what a collector with the golden store exports: profiles with `go tool pprof` over HTTP, and tasks
+//! with the command line of the Firefox Profiler.
+//!
+//! A reader that is not installed is skipped, and the reason names how to get it.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+use std::{fs, thread};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+
+use super::exports::{npm_packages, text_of};
+use super::{emberline, get};
+
+/// The range of the store, with time in every state.
+const FROM: &str = "2023-11-14T00:00:00Z";
+const TO: &str = "2023-11-16T00:00:00Z";
+const WHOLE: &str = "state=all&outside=shown";
+
+/// Longest wait until the daemon of the Firefox Profiler answers.
+const DAEMON_MAX: Duration = Duration::from_secs(20);
+const RETRY_EVERY: Duration = Duration::from_millis(200);
+
+/// Reads exports of the collector at `url`. Returns which readers are missing.
+pub(super) fn run(folder: &Path, url: &str) -> Result<Vec<String>> {
+    let mut missing = Vec::new();
+    missing.extend(go_pprof(folder, url)?);
+    missing.extend(firefox(folder, url)?);
+    Ok(missing)
+}
+
+/// The sum of each task, and of all, is that of our JSON.
+fn go_pprof(folder: &Path, url: &str) -> Result<Option<String>> {
+    if Command::new("go").arg("version").output().is_err() {
+        // Already said of exported files.
+        return Ok(None);
+    }
+    let query = format!("from={FROM}&to={TO}&{WHOLE}");
+    let answer: Value = serde_json::from_str(&get(&format!("{url}/api/v1/profile?{query}"))?)?;
+    let total_ns = answer["totals"]["total_ns"].as_u64().context("no total")?;
+    let address = format!("{url}/api/v1/profile.pb.gz?{query}");
+    let read = |view: &str| {
+        let mut pprof = Command::new("go");
+        pprof.args(["tool", "pprof", view, "-nodefraction=0", "-unit=ns", &address]);
+        // Where it keeps what it downloads.
+        text_of(pprof.env("PPROF_TMPDIR", folder.join("pprof")).output(), "go tool pprof")
+    };
+    let top = read("-top")?;
+    let expected = format!("accounting for {total_ns}ns, 100% of {total_ns}ns total");
+    ensure!(top.contains(&expected), "go tool pprof over HTTP: no {expected:?} in:\n{top}");
+    let tags = read("-tags")?;
+    let nodes = answer["profile"]["nodes"].as_array().context("no nodes")?;
+    for task in nodes.iter().filter(|node| node["parent"] == 0) {
+        let name = task["name"].as_str().context("no name")?;
+        let states = task["total"].as_object().context("no sums")?;
+        let number = |state: &str| states[state].as_u64().unwrap_or(0);
+        // `lock`, `sleep` and such are parts of `wait`.
+        let task_ns = number("cpu") + number("runnable") + number("wait");
+        let is_its_line = |line: &str| {
+            let line = line.trim();
+            line.starts_with(&format!("{task_ns}.0ns (")) && line.ends_with(&format!(": {name}"))
+        };
+        ensure!(tags.lines().any(is_its_line), "{name} is not {task_ns} ns in:\n{tags}");
+    }
+    println!("go tool pprof over HTTP agrees: {total_ns} ns, and each task");
+    Ok(None)
+}
+
+/// A session of the reader, which ends with the comparison.
+struct Session {
+    /// The packages of npm.
+    packages: PathBuf,
+    name: String,
+}
+
+impl Session {
+    fn command(&self) -> Command {
+        let mut command = Command::new("node");
+        command.current_dir(&self.packages).arg("node_modules/.bin/profiler-cli");
+        command.env("PROFILER_CLI_SESSION_DIR", self.packages.join("sessions"));
+        command
+    }
+
+    fn ask(&self, arguments: &[&str]) -> std::io::Result<Output> {
+        self.command().args(arguments).args(["--session", &self.name]).output()
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        let _ = self.command().args(["stop", &self.name]).output();
+    }
+}
+
+/// Tasks, phases and transfers of the file are markers of its threads.
+fn firefox(folder: &Path, url: &str) -> Result<Option<String>> {
+    let Some(packages) = npm_packages(folder)? else {
+        // Already said of exported files.
+        return Ok(None);
+    };
+    let file = folder.join("rows/tasks.firefox.json");
+    let mut export = Command::new(emberline());
+    export.args(["tasks", "--url", url, "--from", FROM, "--to", TO, "-o"]).arg(&file);
+    text_of(export.output(), "emberline tasks")?;
+
+    let query = format!("from={FROM}&to={TO}&limit=100000");
+    let rows = |path: &str| -> Result<Value> {
+        Ok(serde_json::from_str(&get(&format!("{url}/api/v1/{path}?{query}"))?)?)
+    };
+    let tasks = rows("tasks")?;
+    let tasks = tasks["tasks"].as_array().context("no tasks")?;
+    let is_one = |phase: &&Value| phase["count"].as_u64().is_none_or(|count| count <= 1);
+    let phases_of = |task: &Value| Some(task["phases"].as_array()?.iter().filter(is_one).count());
+    let phases: usize = tasks.iter().filter_map(phases_of).sum();
+    let transfers = rows("transfers")?;
+    let transfers = transfers["transfers"].as_array().context("no transfers")?.len();
+    let expected = tasks.len() + phases + transfers;
+
+    fs::create_dir_all(packages.join("sessions"))?;
+    let session = Session { packages, name: format!("readers-{}", std::process::id()) };
+    let file = file.to_str().context("the path of the file is UTF-8")?;
+    let loaded = session.ask(&["load", file])?;
+    // It fails if its daemon takes longer than half a second to start, which then answers later.
+    let deadline = Instant::now() + DAEMON_MAX;
+    let listed = loop {
+        let listed = session.ask(&["thread", "list", "--limit", "0", "--json"])?;
+        if listed.status.success() {
+            break listed;
+        }
+        if Instant::now() > deadline {
+            bail!("profiler-cli: {}", String::from_utf8_lossy(&loaded.stderr));
+        }
+        thread::sleep(RETRY_EVERY);
+    };
+    let listed: Value = serde_json::from_slice(&listed.stdout)?;
+    let threads = listed["threads"].as_array().context("no threads")?;
+    let markers = threads.iter().filter_map(|thread| thread["markerCount"].as_u64()).sum::<u64>();
+    ensure!(
+        markers == expected as u64,
+        "profiler-cli has {markers} markers instead of {expected} in {listed}"
+    );
+    println!("profiler-cli reads {expected} markers of {} threads", threads.len());
+    Ok(None)
+}
