@@ -229,7 +229,7 @@ mod tests {
             ),
             (
                 "tasks --format svg",
-                "[possible values: table, json, trace, html, csv, parquet, hlog, otlp]",
+                "[possible values: table, json, trace, html, csv, parquet, arrow, hlog, otlp]",
             ),
             ("demo --workers 3", "4..=64"),
             ("demo --seconds 0", "0"),
