@@ -492,7 +492,8 @@ fn what_an_agent_sends_is_read_by_another_process_and_a_fetch_continues_where_it
 fn pieces_that_contradict_each_other_are_rejected_and_bounded() {
     let libraries = Libraries::compile();
     let build = &libraries.build_id;
-    let naming = libraries.naming(Some(source(&libraries, "echo damaged >&2; exit 1")));
+    let source = source(&libraries, "echo damaged >&2; exit 1");
+    let naming = libraries.naming(Some(SymbolSource { folder: None, ..source }));
     naming.add_fetch(build).unwrap();
     naming.next_fetch().unwrap();
     let piece = |offset, bytes, content| {

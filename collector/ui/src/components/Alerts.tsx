@@ -4,9 +4,10 @@ import { apiUrl, href, itemHref, sharedParams } from '../core/address';
 import type { TasksAnswer, WorkersAnswer } from '../core/api';
 import { fetchJson } from '../core/fetch';
 import { safeText } from '../core/names';
+import { FAILED } from '../core/outcomes';
 import { dismiss, dismissed, useQuery } from '../core/query';
 import { clock, count, isoTime } from '../core/time';
-import { type Alert, alertsOf, FAILED } from '../pages/warnings';
+import { type Alert, alertsOf } from '../pages/warnings';
 
 const SHOWN = 5;
 /** How much of a life's end its profile shows. */
@@ -71,7 +72,8 @@ function Row({ alert, only }: { alert: Alert; only: [string, string][] }) {
         {alert.what}
       </b>{' '}
       {alert.isSince ? 'since' : 'at'} {clock(alert.atMs)}: <bdi>{safeText(alert.cause, 300)}</bdi>
-      {lastSeenMs !== undefined && `, last seen ${clock(lastSeenMs)}`}. Next: <Commands text={safeText(alert.next, 300)} />.{' '}
+      {lastSeenMs !== undefined && `, last seen ${clock(lastSeenMs)}`}. Next:{' '}
+      <Commands text={safeText(alert.next, 300)} />.{' '}
       {worker !== undefined && lastSeenMs !== undefined && (
         <a
           href={href(

@@ -4,8 +4,8 @@ import { href, itemHref, sharedParams } from '../core/address';
 import type { Task } from '../core/api';
 import { taskColor } from '../core/colors';
 import { middleCut, safeText } from '../core/names';
+import { causeOf } from '../core/outcomes';
 import { clock, duration } from '../core/time';
-import { causeOf } from '../pages/warnings';
 import { profileOf, UNKNOWN_KEY } from '../stream/TaskStream';
 
 export function TaskTable({ tasks }: { tasks: Task[] }) {

@@ -13,12 +13,12 @@ import type { Task, TaskSummaryAnswer, TasksAnswer, TimelineAnswer } from '../co
 import { nowMs, syncClock } from '../core/clock';
 import { fetchJson } from '../core/fetch';
 import { indicesOfLargest } from '../core/largest';
+import { FAILED } from '../core/outcomes';
 import { pauseTime, requestRange, useQuery } from '../core/query';
 import { count, isLive, isoTime, parseTimeMs, quantity, rangeText } from '../core/time';
 import { fetchTaskColumns } from '../flame/client';
 import type { Stream } from '../stream/columns';
 import { outlineOf, TaskStream } from '../stream/TaskStream';
-import { FAILED } from './warnings';
 
 /**
  * Tasks with full records. If there are more, all are requested in columns too, fewer of them in live

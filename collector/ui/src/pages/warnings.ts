@@ -1,6 +1,7 @@
 // Warnings about workers.
 
-import type { Disconnect, Epoch, Task, TasksAnswer, WorkersAnswer } from '../core/api';
+import type { Disconnect, Epoch, TasksAnswer, WorkersAnswer } from '../core/api';
+import { causeOf } from '../core/outcomes';
 import { duration, percent, quantity } from '../core/time';
 
 export interface Warning {
@@ -192,13 +193,6 @@ function epochAlerts(worker: string, epoch: Epoch, isNewest: boolean, nowNs: num
     });
   return alerts;
 }
-
-/** Outcomes of tasks that failed. */
-export const FAILED = ['failed', 'panicked', 'lost'];
-
-/** Why a task failed; empty if it did not, or did not say. */
-export const causeOf = ({ cause, outcome }: Pick<Task, 'cause' | 'outcome'>) =>
-  cause === '' && outcome === 'lost' ? 'its worker ended or disconnected first' : cause;
 
 /** The tasks that failed, as one alert. It returns when twice as many have failed, or in another hour. */
 function failedAlert({ total, tasks }: TasksAnswer): Alert[] {

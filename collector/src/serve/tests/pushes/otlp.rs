@@ -144,7 +144,8 @@ async fn hostile_requests_are_rejected_and_store_nothing() {
     let running = serve().await;
     let gzipped = ("content-encoding", "gzip");
     let bomb = gzip(&vec![b' '; OTLP_CONTENT_BYTES_MAX * 5]);
-    let deep = format!("{{\"x\": {}", "[".repeat(100_000));
+    let nest = |inner, _| json!({"arrayValue": {"values": [inner]}});
+    let deep = (0..200).fold(json!({"stringValue": "x"}), nest);
     let profile = "/resourceProfiles/0/scopeProfiles/0/profiles/0";
     let at = |field: &str| format!("{profile}/{field}");
     let name = "/resourceProfiles/0/resource/attributes/0/value/stringValue";
@@ -154,6 +155,7 @@ async fn hostile_requests_are_rejected_and_store_nothing() {
         status,
         hint,
     };
+    let deep = changed("/resourceProfiles/0/resource/attributes/0/value", deep);
     let late = changed(&at("timeUnixNano"), json!("8000000000000000000"));
     let long = changed(&at("durationNano"), json!(u64::MAX.to_string()));
     let control = changed(name, json!("a\u{0}b"));
@@ -164,7 +166,7 @@ async fn hostile_requests_are_rejected_and_store_nothing() {
         rejected(&[PROTOBUF, gzipped], bomb.clone(), 413, "at most 16777216"),
         rejected(&[JSON, gzipped], bomb[..30].to_vec(), 400, "invalid gzip"),
         rejected(&[JSON, zstd], b"{}".to_vec(), 415, "allowed: gzip, identity"),
-        rejected(&[JSON], deep.into_bytes(), 400, "recursion limit"),
+        rejected(&[JSON], deep, 400, "recursion limit"),
         rejected(&[JSON], late, 400, "collector's now"),
         rejected(&[JSON], long, 400, "more than 3600 s"),
         rejected(&[JSON], control, 400, "control characters"),

@@ -1,2 +1,0 @@
-//# allFunctionsCalledOnLoad
-import{$t as e,Yt as t,ht as n,lt as r,q as i,vt as a}from"./page-common-D-O9VRYZ.js";function o(){let[o,s]=e();return t(()=>{n(a(`licenses.txt`)).then(e=>e.text()).then(s,()=>s(`The collector cannot be reached.`))},[]),o===void 0?r(i,{}):r(`section`,{children:[r(`h2`,{children:`Licenses`}),r(`pre`,{class:`licenses`,children:o})]})}export{o as LicensesPage};

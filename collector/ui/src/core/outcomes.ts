@@ -1,0 +1,10 @@
+// What the outcomes of tasks mean.
+
+import type { Task } from './api';
+
+/** Outcomes of tasks that failed. */
+export const FAILED = ['failed', 'panicked', 'lost'];
+
+/** Why a task failed; empty if it did not, or did not say. */
+export const causeOf = ({ cause, outcome }: Pick<Task, 'cause' | 'outcome'>) =>
+  cause === '' && outcome === 'lost' ? 'its worker ended or disconnected first' : cause;
