@@ -1,6 +1,6 @@
 // One worker: details, current stacks, task stream, profile.
 
-import { Alerts } from '../components/Alerts';
+import { lazy } from '../components/Lazy';
 import { EmptyState, InvalidRequest, Loading } from '../components/Messages';
 import { apiUrl, href, rangeOf, sharedParams, useAddress } from '../core/address';
 import type { Epoch, StackFrame, TasksAnswer, ThreadDumpAnswer, ThreadGroup, WorkersAnswer } from '../core/api';
@@ -17,6 +17,9 @@ import type { Params } from './profile/question';
 import { useProfile } from './profile/useProfile';
 import { Views } from './profile/Views';
 import { epochWarnings, lostNs, stateOf } from './warnings';
+
+/** Separate, because this page has the graph and the task stream too. */
+const Alerts = lazy(async () => (await import('../components/Alerts')).Alerts);
 
 const STREAM_ROWS = 5000;
 /** A thread dump costs the agent time, so it is requested rarely. */

@@ -168,7 +168,7 @@ async fn hostile_requests_are_rejected_and_store_nothing() {
         rejected(&[JSON, zstd], b"{}".to_vec(), 415, "allowed: gzip, identity"),
         rejected(&[JSON], deep, 400, "recursion limit"),
         rejected(&[JSON], late, 400, "collector's now"),
-        rejected(&[JSON], long, 400, "more than 3600 s"),
+        rejected(&[JSON], long, 400, "at most 604800 s are allowed"),
         rejected(&[JSON], control, 400, "control characters"),
         rejected(&[JSON], long_name, 400, "5000 bytes"),
     ];
