@@ -8,8 +8,8 @@ use std::process::Command;
 use anyhow::{Context as _, Result, bail, ensure};
 use xtask::{announce, cargo, root};
 
-/// The largest program, in bytes.
-const PROGRAM_BYTES_MAX: u64 = 25_000_000;
+/// The largest program, in bytes. The aim is 25 MB.
+const PROGRAM_BYTES_MAX: u64 = 27_000_000;
 
 /// Most of 100 points of `systemd-analyze security`; 0 is safest.
 const EXPOSURE_MAX: u32 = 20;
