@@ -70,7 +70,10 @@ impl Receiver {
             agent_message::Kind::ThreadDump(dump) => {
                 drop(decode_thread_dump(&dump, self.translation.marks().nodes));
             }
-            agent_message::Kind::Hello(_) | agent_message::Kind::Goodbye(_) => {}
+            // The collector checks pieces of symbols without a state of the stream.
+            agent_message::Kind::SymbolPiece(_)
+            | agent_message::Kind::Hello(_)
+            | agent_message::Kind::Goodbye(_) => {}
         }
     }
 
