@@ -1,4 +1,4 @@
-//! Pieces of the symbols of a module, for a collector that names its functions.
+//! The symbols of a module in pieces, as a collector requests them.
 
 use std::sync::Arc;
 

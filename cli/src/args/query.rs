@@ -493,7 +493,7 @@ pub(crate) enum ProfileFormat {
 /// Output format of tasks.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum TasksFormat {
-    /// Aligned columns, for the terminal.
+    /// Aligned columns for terminals.
     Table,
     /// The collector's response, for programs.
     Json,
@@ -519,7 +519,7 @@ pub(crate) enum TasksFormat {
 /// Output format of rows.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum RowFormat {
-    /// Aligned columns, for the terminal.
+    /// Aligned columns for terminals.
     Table,
     /// The collector's response, for programs.
     Json,
@@ -528,7 +528,7 @@ pub(crate) enum RowFormat {
 /// Output format of rows that a file may hold.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum FileFormat {
-    /// Aligned columns, for the terminal.
+    /// Aligned columns for terminals.
     Table,
     /// The collector's response, for programs.
     Json,
