@@ -138,7 +138,7 @@ pub(crate) struct ResourcesArgs {
 /// Output format of resources.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ResourcesFormat {
-    /// Aligned columns, for the terminal.
+    /// Aligned columns for terminals.
     Table,
     /// The collector's response, for programs.
     Json,

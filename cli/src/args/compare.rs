@@ -86,7 +86,7 @@ pub(crate) struct CompareArgs {
 /// Output format of a comparison.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum CompareFormat {
-    /// Aligned columns, for the terminal.
+    /// Aligned columns for terminals.
     Table,
     /// The collector's response, for programs.
     Json,
