@@ -4,6 +4,7 @@
 //! Both work next to ingest, which never waits for them.
 
 mod merge;
+mod messages;
 mod otlp;
 mod pyroscope;
 
@@ -17,6 +18,7 @@ use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{sleep, timeout};
 
 use self::merge::{Merged, merge};
+use self::messages::encode;
 use super::answer;
 use crate::collector::Collector;
 use crate::forward::{Message, Outlet, Protocol};
@@ -215,9 +217,10 @@ fn encode_profiles(
     let merged: Vec<Merged> = merge(batch.lives, every);
     for outlet in outlets {
         outlet.lose(batch.lost_ns);
+        let push = |message| outlet.push(vec![message]);
         match outlet.protocol {
-            Protocol::Otlp => otlp::encode(state, &merged, |message| outlet.push(vec![message])),
-            _ => pyroscope::encode(state, &merged, |message| outlet.push(vec![message])),
+            Protocol::Otlp => encode::<otlp::Request>(state, &merged, push),
+            _ => encode::<pyroscope::Request>(state, &merged, push),
         }
     }
 }

@@ -3,77 +3,45 @@
 use std::collections::BTreeMap;
 
 use flamegraph::OtlpRequest;
-use profiler_core::{NodeId, Weight};
+use profiler_core::Profile;
 
-use super::merge::{Merged, labels_of, profile_of, service_name};
-use crate::forward::{FORWARDED_LABEL, Message};
-use crate::limits::{
-    FORWARD_LABELS_MAX, FORWARD_MESSAGE_BYTES, FORWARD_PROFILE_BYTES_MAX, FORWARD_SERIES_MAX,
-};
-use crate::state::CollectorState;
+use super::merge::{Merged, labels_of, service_name};
+use super::messages::{self, Part};
+use crate::forward::FORWARDED_LABEL;
+use crate::limits::{FORWARD_LABELS_MAX, FORWARD_MESSAGE_BYTES, FORWARD_SERIES_MAX};
 
 /// The instrumentation scope of the profiles.
 const SCOPE: &str = "emberline";
 
 /// A message under construction.
-struct Request {
-    message: OtlpRequest,
-    amount: u64,
+pub(super) struct Request(OtlpRequest);
+
+impl Default for Request {
+    fn default() -> Self {
+        Request(OtlpRequest::new(SCOPE))
+    }
 }
 
-impl Request {
-    fn new() -> Request {
-        Request { message: OtlpRequest::new(SCOPE), amount: 0 }
+impl messages::Request for Request {
+    type Part = Profile;
+
+    fn part(merged: &Merged, profile: Profile) -> Part<Profile> {
+        // Tables are shared within a message, so only one of its own tells the size.
+        let mut alone = OtlpRequest::new(SCOPE);
+        alone.add(attributes(merged), &profile, merged.range);
+        Part { bytes: alone.bytes(), profile }
+    }
+
+    fn add(&mut self, merged: &Merged, part: Part<Profile>) {
+        self.0.add(attributes(merged), &part.profile, merged.range);
     }
 
     fn is_full(&self) -> bool {
-        self.message.bytes() >= FORWARD_MESSAGE_BYTES
-            || self.message.resources() >= FORWARD_SERIES_MAX
+        self.0.bytes() >= FORWARD_MESSAGE_BYTES || self.0.resources() >= FORWARD_SERIES_MAX
     }
 
-    /// Sends the message, if it has a resource, and begins another one.
-    fn finish(&mut self, sink: &mut impl FnMut(Message)) {
-        let Request { message, amount } = std::mem::replace(self, Request::new());
-        if message.resources() > 0 {
-            sink(Message { bytes: message.gzip(), amount });
-        }
-    }
-}
-
-/// Encodes the sums as messages.
-pub(super) fn encode(state: &CollectorState, merged: &[Merged], mut sink: impl FnMut(Message)) {
-    let mut request = Request::new();
-    for merged in merged {
-        add(state, merged, &merged.weights, &mut request, &mut sink);
-    }
-    request.finish(&mut sink);
-}
-
-/// Adds a part of a sum, in two halves if it is too large for receivers.
-fn add(
-    state: &CollectorState,
-    merged: &Merged,
-    weights: &[(NodeId, Weight)],
-    request: &mut Request,
-    sink: &mut impl FnMut(Message),
-) {
-    let profile = profile_of(state, weights);
-    let amount = profile.total().total_ns();
-    if amount == 0 {
-        return;
-    }
-    let mut alone = Request::new();
-    alone.message.add(attributes(merged), &profile, merged.range);
-    if alone.message.bytes() > FORWARD_PROFILE_BYTES_MAX && weights.len() > 1 {
-        let (first, second) = weights.split_at(weights.len() / 2);
-        add(state, merged, first, request, sink);
-        add(state, merged, second, request, sink);
-        return;
-    }
-    request.message.add(attributes(merged), &profile, merged.range);
-    request.amount += amount;
-    if request.is_full() {
-        request.finish(sink);
+    fn encode(self) -> Option<Vec<u8>> {
+        (self.0.resources() > 0).then(|| self.0.gzip())
     }
 }
 

@@ -3,15 +3,13 @@
 use std::collections::BTreeMap;
 
 use flamegraph::pushed_pprof;
-use profiler_core::{NodeId, Weight};
+use profiler_core::Profile;
 use prost::Message as _;
 
-use super::merge::{Merged, labels_of, profile_of, service_name};
-use crate::forward::{FORWARDED_LABEL, Message};
-use crate::limits::{
-    FORWARD_LABELS_MAX, FORWARD_MESSAGE_BYTES, FORWARD_PROFILE_BYTES_MAX, FORWARD_SERIES_MAX,
-};
-use crate::state::CollectorState;
+use super::merge::{Merged, labels_of, service_name};
+use super::messages::{self, Part};
+use crate::forward::FORWARDED_LABEL;
+use crate::limits::{FORWARD_LABELS_MAX, FORWARD_MESSAGE_BYTES, FORWARD_SERIES_MAX};
 
 /// The kind of the profiles, after which Pyroscope names their types `process_cpu:cpu:nanoseconds:…` and
 /// `process_cpu:wall:nanoseconds:…`.
@@ -48,64 +46,35 @@ struct RawSample {
 
 /// A message under construction.
 #[derive(Default)]
-struct Request {
+pub(super) struct Request {
     message: PushRequest,
     /// Size of its profiles before compression.
     bytes: usize,
-    amount: u64,
 }
 
-impl Request {
+impl messages::Request for Request {
+    /// pprof in gzip.
+    type Part = Vec<u8>;
+
+    fn part(merged: &Merged, profile: Profile) -> Part<Vec<u8>> {
+        let pushed = pushed_pprof(&profile, merged.range);
+        Part { bytes: pushed.bytes, profile: pushed.gzip }
+    }
+
+    fn add(&mut self, merged: &Merged, part: Part<Vec<u8>>) {
+        self.bytes += part.bytes;
+        self.message.series.push(RawProfileSeries {
+            labels: labels(merged),
+            samples: vec![RawSample { raw_profile: part.profile }],
+        });
+    }
+
     fn is_full(&self) -> bool {
         self.bytes >= FORWARD_MESSAGE_BYTES || self.message.series.len() >= FORWARD_SERIES_MAX
     }
 
-    /// Sends the message, if it has a series, and begins another one.
-    fn finish(&mut self, sink: &mut impl FnMut(Message)) {
-        let Request { message, amount, .. } = std::mem::take(self);
-        if !message.series.is_empty() {
-            sink(Message { bytes: message.encode_to_vec(), amount });
-        }
-    }
-}
-
-/// Encodes the sums as messages.
-pub(super) fn encode(state: &CollectorState, merged: &[Merged], mut sink: impl FnMut(Message)) {
-    let mut request = Request::default();
-    for merged in merged {
-        add(state, merged, &merged.weights, &mut request, &mut sink);
-    }
-    request.finish(&mut sink);
-}
-
-/// Adds a part of a sum, in two halves if it is too large for receivers.
-fn add(
-    state: &CollectorState,
-    merged: &Merged,
-    weights: &[(NodeId, Weight)],
-    request: &mut Request,
-    sink: &mut impl FnMut(Message),
-) {
-    let profile = profile_of(state, weights);
-    let amount = profile.total().total_ns();
-    if amount == 0 {
-        return;
-    }
-    let pushed = pushed_pprof(&profile, merged.range);
-    if pushed.bytes > FORWARD_PROFILE_BYTES_MAX && weights.len() > 1 {
-        let (first, second) = weights.split_at(weights.len() / 2);
-        add(state, merged, first, request, sink);
-        add(state, merged, second, request, sink);
-        return;
-    }
-    request.bytes += pushed.bytes;
-    request.amount += amount;
-    request.message.series.push(RawProfileSeries {
-        labels: labels(merged),
-        samples: vec![RawSample { raw_profile: pushed.gzip }],
-    });
-    if request.is_full() {
-        request.finish(sink);
+    fn encode(self) -> Option<Vec<u8>> {
+        (!self.message.series.is_empty()).then(|| self.message.encode_to_vec())
     }
 }
 
