@@ -25,7 +25,7 @@ use emberline_agent::{AgentBuilder, task};
 use nix::time::{ClockId, clock_gettime};
 use profiler_core::{NodeId, Profile, State, Weight};
 
-use common::{OtherPrograms, crowded_threads};
+use common::{CrowdRun, run_crowd};
 
 const LENGTH: Duration = Duration::from_secs(10);
 const TASKS: [&str; 6] = ["parse", "plan", "read", "join", "sort", "write"];
@@ -305,11 +305,8 @@ impl Rounds {
     /// Runs once more. Returns the part of the processors that other programs took.
     fn add_round(&mut self) -> f64 {
         let agent = AgentBuilder::default().start_local().unwrap();
-        let others = OtherPrograms::measure();
-        let threads: Vec<_> =
-            (1..=crowded_threads()).map(|seed| thread::spawn(move || run(seed))).collect();
-        threads.into_iter().for_each(|thread| self.truth.add(thread.join().unwrap()));
-        let others = others.part();
+        let CrowdRun { results, others } = run_crowd(run);
+        results.into_iter().for_each(|truth| self.truth.add(truth));
         let recording = agent.finish();
         assert_eq!(self.truth.functions.len(), 40);
         assert_eq!(self.truth.tasks.len(), 6);

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use emberline_agent::{AgentBuilder, task};
 use profiler_core::{Profile, State};
 
-use common::{OtherPrograms, crowded_threads};
+use common::{CrowdRun, run_crowd};
 
 const LENGTH: Duration = Duration::from_secs(8);
 /// Largest part of the time that may be at other functions than the truth says, and largest error of
@@ -154,13 +154,10 @@ impl Rounds {
     /// Runs once more. Returns the part of the processors that other programs took.
     fn add_round(&mut self) -> f64 {
         let agent = AgentBuilder::default().start_local().unwrap();
-        let others = OtherPrograms::measure();
-        let threads: Vec<_> =
-            (1..=crowded_threads()).map(|seed| thread::spawn(move || run(seed))).collect();
-        for thread in threads {
-            add_all(&mut self.truth, thread.join().unwrap());
+        let CrowdRun { results, others } = run_crowd(run);
+        for truth in results {
+            add_all(&mut self.truth, truth);
         }
-        let others = others.part();
         add_all(&mut self.measured, runnable_by_function(&agent.finish().profile));
         others
     }

@@ -86,6 +86,21 @@ impl OtherPrograms {
     }
 }
 
+/// What the threads of [`run_crowd`] returned, and the part of the processors that other programs took.
+pub(crate) struct CrowdRun<T> {
+    pub(crate) results: Vec<T>,
+    pub(crate) others: f64,
+}
+
+/// Runs `body` in [`crowded_threads`], each with a seed of its own.
+pub(crate) fn run_crowd<T: Send + 'static>(body: fn(u64) -> T) -> CrowdRun<T> {
+    let others = OtherPrograms::measure();
+    let threads: Vec<_> =
+        (1..=crowded_threads()).map(|seed| std::thread::spawn(move || body(seed))).collect();
+    let results = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
+    CrowdRun { results, others: others.part() }
+}
+
 /// CPU time of this process.
 fn process_cpu() -> Duration {
     nix::time::clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).unwrap().into()

@@ -9,6 +9,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::Response;
 use axum::routing::{get, post};
 use axum::{Extension, Router};
+use serde::de::DeserializeOwned;
 
 use super::agents::json_body;
 use super::answer;
@@ -90,15 +91,23 @@ async fn upload(
     .await
 }
 
+/// The request in a body of JSON.
+fn json_request<T: DeserializeOwned>(
+    headers: &HeaderMap,
+    body: Result<Bytes, BytesRejection>,
+) -> Result<T, ErrorAnswer> {
+    let body = json_body(headers, body)?;
+    serde_json::from_slice(&body)
+        .map_err(|error| ErrorAnswer::new(StatusCode::BAD_REQUEST, error.to_string()))
+}
+
 async fn remove_unused(
     State(reader): State<Reader>,
     Extension(identity): Extension<Identity>,
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Response, ErrorAnswer> {
-    let body = json_body(&headers, body)?;
-    let asked: api::SymbolsGcRequest = serde_json::from_slice(&body)
-        .map_err(|error| ErrorAnswer::new(StatusCode::BAD_REQUEST, error.to_string()))?;
+    let asked: api::SymbolsGcRequest = json_request(&headers, body)?;
     let state = reader.collector.state.clone();
     blocking(move || {
         let age = nanoseconds(Duration::from_secs(asked.unused_seconds));
@@ -118,9 +127,7 @@ async fn fetch(
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Response, ErrorAnswer> {
-    let body = json_body(&headers, body)?;
-    let asked: api::SymbolsFetchRequest = serde_json::from_slice(&body)
-        .map_err(|error| ErrorAnswer::new(StatusCode::BAD_REQUEST, error.to_string()))?;
+    let asked: api::SymbolsFetchRequest = json_request(&headers, body)?;
     let collector = reader.collector.clone();
     blocking(move || {
         let build = asked.build_id;
