@@ -48,6 +48,8 @@ function message(name, fields) {
     const plain = type.replace(/[*?]$/, '');
     return {
       name: field, number, label: type.endsWith('*') ? 3 : 1,
+      // As protoc writes it: protobuf-es does not derive it.
+      jsonName: field.replace(/_(.)/g, (_, letter) => letter.toUpperCase()),
       ...(TYPES[plain] ? { type: TYPES[plain] } : { type: 11, typeName: `.querier.v1.${plain}` }),
       ...(optional.includes(field) ? { proto3Optional: true, oneofIndex: optional.indexOf(field) } : {}),
     };
