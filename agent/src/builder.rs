@@ -8,7 +8,7 @@ use std::time::Duration;
 use profiler_core::limits::{INTERVAL_MAX, INTERVAL_MIN, LABELS_MAX, WORKER_BYTES_MAX};
 
 use crate::LocalAgent;
-use crate::naming::{SYMBOLS_VARIABLE, Symbols};
+use crate::naming::{SYMBOL_UPLOAD_VARIABLE, SYMBOLS_VARIABLE, Symbols};
 use crate::sys::process;
 
 const INTERVAL_DEFAULT: Duration = Duration::from_millis(10);
@@ -39,6 +39,8 @@ pub struct AgentBuilder {
     pub(crate) task_rows_per_second: u32,
     pub(crate) phases: bool,
     pub(crate) symbols: Option<Symbols>,
+    #[cfg(feature = "ship")]
+    pub(crate) symbol_upload: Option<bool>,
 }
 
 impl Default for AgentBuilder {
@@ -55,6 +57,8 @@ impl Default for AgentBuilder {
             task_rows_per_second: TASK_ROWS_PER_SECOND_DEFAULT,
             phases: false,
             symbols: None,
+            #[cfg(feature = "ship")]
+            symbol_upload: None,
         }
     }
 }
@@ -148,6 +152,15 @@ impl AgentBuilder {
         self
     }
 
+    /// Sets whether the agent sends the symbols of this program's files when the collector asks for them
+    /// (`emberline symbols fetch`). They have the names of functions and source files, and no code. The
+    /// default is the environment variable `EMBERLINE_SYMBOL_UPLOAD` (`on` or `off`), or else `true`.
+    #[cfg(feature = "ship")]
+    pub fn symbol_upload(mut self, allowed: bool) -> Self {
+        self.symbol_upload = Some(allowed);
+        self
+    }
+
     /// Limits how long the end of the agent takes, with all its threads. The default is 3 s. A
     /// collector that was never reached is tried three more times, which takes about 300 ms. Only
     /// [`LocalAgent::finish`] has no limit, because its result must be complete.
@@ -222,6 +235,10 @@ impl AgentBuilder {
             let symbols = Symbols::from_environment();
             self.symbols = Some(symbols.map_err(|value| StartError::Symbols { value })?);
         }
+        if self.symbol_upload.is_none() {
+            let allowed = crate::naming::symbol_upload_from_environment();
+            self.symbol_upload = Some(allowed.map_err(|value| StartError::SymbolUpload { value })?);
+        }
         if let Some(labels) = std::env::var_os(LABELS_VARIABLE) {
             self.add_labels(&labels.to_string_lossy())?;
         }
@@ -277,6 +294,8 @@ impl AgentBuilder {
             resource_interval: self.resource_interval,
             task_rows_per_second: self.task_rows_per_second,
             symbols: self.symbols.unwrap_or_default(),
+            #[cfg(feature = "ship")]
+            symbol_upload: self.symbol_upload.unwrap_or(true),
         }
     }
 }
@@ -328,6 +347,12 @@ pub enum StartError {
     /// The environment names nobody that names functions.
     #[error("invalid {SYMBOLS_VARIABLE} {value:?}; expected agent, collector or auto")]
     Symbols {
+        /// The invalid value.
+        value: String,
+    },
+    /// The environment neither allows nor forbids to send symbols.
+    #[error("invalid {SYMBOL_UPLOAD_VARIABLE} {value:?}; expected on or off")]
+    SymbolUpload {
         /// The invalid value.
         value: String,
     },

@@ -1,7 +1,10 @@
-//! The setting that decides whether the agent or the collector names functions.
+//! Settings of names: whether the agent or the collector names functions, and whether the agent sends
+//! symbols.
 
 /// Names the setting if the builder does not.
 pub(crate) const SYMBOLS_VARIABLE: &str = "EMBERLINE_SYMBOLS";
+/// Says whether a collector may ask for symbols, if the builder does not.
+pub(crate) const SYMBOL_UPLOAD_VARIABLE: &str = "EMBERLINE_SYMBOL_UPLOAD";
 
 /// Whether the agent or the collector names the functions of a profile.
 ///
@@ -42,6 +45,25 @@ impl Symbols {
     }
 }
 
+/// Whether the environment allows to send symbols: `on`, which is the default, or `off`. The error is
+/// the text that is neither.
+#[cfg(feature = "ship")]
+pub(crate) fn symbol_upload_from_environment() -> Result<bool, String> {
+    match std::env::var_os(SYMBOL_UPLOAD_VARIABLE) {
+        Some(value) => parse_symbol_upload(&value.to_string_lossy()),
+        None => Ok(true),
+    }
+}
+
+#[cfg(any(feature = "ship", test))]
+fn parse_symbol_upload(text: &str) -> Result<bool, String> {
+    match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        other => Err(other.to_owned()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -55,5 +77,9 @@ mod tests {
             error,
             "invalid EMBERLINE_SYMBOLS \"colector\"; expected agent, collector or auto"
         );
+        assert_eq!(parse_symbol_upload("off"), Ok(false));
+        let value = parse_symbol_upload("no").unwrap_err();
+        let error = crate::StartError::SymbolUpload { value }.to_string();
+        assert_eq!(error, "invalid EMBERLINE_SYMBOL_UPLOAD \"no\"; expected on or off");
     }
 }

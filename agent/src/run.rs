@@ -10,6 +10,11 @@ use crate::{clock, fork, wanted};
 
 static NEXT_RUN: AtomicU64 = AtomicU64::new(1);
 
+/// A number that changes with each run that starts.
+pub(crate) fn next_id() -> u64 {
+    NEXT_RUN.load(Ordering::Relaxed)
+}
+
 /// Names the period until the guard is dropped. Every query that takes a time range accepts the name
 /// instead, for example `--run nightly`.
 ///

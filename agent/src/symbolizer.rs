@@ -34,11 +34,11 @@ use crate::threads;
 
 /// How often the threads' rings are drained while rows arrive.
 const DRAIN_INTERVAL: Duration = Duration::from_millis(25);
-/// How often they are drained after a drain that found next to nothing. Each wake-up costs, and the
+/// How often they are drained after a drain that found little. Each wake-up costs, and the
 /// ring of a thread that starts to write as fast as the default limit on rows still has room.
 const QUIET_DRAIN_INTERVAL: Duration = Duration::from_millis(75);
 /// A drain that finds at most this many rows is quiet.
-const QUIET_ROWS: usize = 32;
+const QUIET_ROWS: usize = 256;
 
 /// Time between two pieces of symbols for the collector: at most 1 MiB a second.
 #[cfg(feature = "ship")]
@@ -75,6 +75,9 @@ pub(crate) struct Symbolizer {
     resolver: Resolver,
     /// Whether the log has a warning about functions without names.
     warned_unnamed: bool,
+    /// Whether the collector may ask for symbols.
+    #[cfg(feature = "ship")]
+    symbol_upload: bool,
     /// When the collector was last answered with a piece of symbols.
     #[cfg(feature = "ship")]
     last_piece_at: Option<Instant>,
@@ -98,6 +101,8 @@ impl Symbolizer {
             telemetry: TelemetryCollector::new(options.resource_interval),
             resolver: Resolver::of_this_process(options.symbols),
             warned_unnamed: false,
+            #[cfg(feature = "ship")]
+            symbol_upload: options.symbol_upload,
             #[cfg(feature = "ship")]
             last_piece_at: None,
             overhead,
@@ -154,7 +159,11 @@ impl Symbolizer {
         let Some(request) = self.control.take_symbol_request() else { return };
         self.last_piece_at = Some(Instant::now());
         let before = own_cpu_ns();
-        let piece = self.resolver.symbol_piece(&request.build_id, request.offset);
+        let piece = if self.symbol_upload {
+            self.resolver.symbol_piece(&request.build_id, request.offset)
+        } else {
+            Err("the worker is set to send no symbols (EMBERLINE_SYMBOL_UPLOAD)")
+        };
         self.overhead.add_naming(own_cpu_ns().saturating_sub(before));
         self.control.answer_symbols(SymbolReply { request, piece });
         sink.symbols_answered();

@@ -79,6 +79,22 @@ fn a_blocked_thread_counts_as_waiting() {
     assert_eq!(tops_of(&profile, "recv").iter().filter(|(top, _)| top == "blocked").count(), 1);
 }
 
+/// Code of the kernel in this process, which has no file.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn reading_the_clock_has_the_name_that_the_kernel_gives_it() {
+    let (agent, _turn) = start();
+    let begin = Instant::now();
+    let task = task("clock").start();
+    while begin.elapsed() < SLICE {
+        std::hint::black_box(Instant::now());
+    }
+    drop(task);
+    let profile = agent.finish().profile;
+    let tops = tops_of(&profile, "__vdso_clock_gettime");
+    assert!(tops.iter().any(|(top, _)| top == "clock"), "{tops:?}");
+}
+
 /// The agent's own threads are separate in the profile, with the cost of the sampler.
 #[test]
 fn the_agents_threads_are_separate() {

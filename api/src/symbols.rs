@@ -50,7 +50,7 @@ pub struct SymbolFile {
     pub used_at: String,
     /// The same in nanoseconds since the Unix epoch.
     pub used_at_ns: i64,
-    /// `dynamic symbols`, `symbols` or `lines`; empty if it cannot be used.
+    /// `dynamic symbols`, `symbols`, `lines without inlined functions` or `lines`; empty if it cannot be used.
     pub detail: Word,
     /// Size of the file that it was made from.
     pub source_bytes: u64,

@@ -395,12 +395,19 @@ pub struct ThreadGroup {
 pub struct StackFrame {
     /// Name of the function.
     pub name: String,
+    /// Path of the program or library that has it; empty if unknown.
+    #[serde(default)]
+    pub module: String,
     /// Path of its source file; empty if unknown.
     pub file: String,
     /// Line in that file; 0 if unknown.
     pub line: u32,
     /// Whether the compiler put it into its caller.
     pub inlined: bool,
+    /// Whether it says nothing about the program: how threads start, and how calls pass through the
+    /// language and runtimes.
+    #[serde(default)]
+    pub plumbing: bool,
 }
 
 /// A thread as last observed.

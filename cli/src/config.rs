@@ -13,8 +13,8 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, CommandFactory as _, FromArgMatches as _};
 use toml::de::{DeTable, DeValue};
 
-use crate::args::{Cli, Command};
-use crate::client::external::without_password;
+use crate::args::{Cli, Command, is_scraped_url};
+use crate::client::external::without_secrets;
 use crate::exit::BadInput;
 use crate::output::{json_text, print, say};
 
@@ -26,6 +26,9 @@ const PREFIX: &str = "EMBERLINE_SERVE_";
 
 /// The option that names the file.
 const FILE: &str = "config";
+
+/// The option whose values have commas: `URL,name=NAME`.
+const SCRAPE: &str = "scrape";
 
 /// Options of one call, which are in no file.
 const NOT_CONFIGURED: [&str; 4] = [FILE, "print-config", "help", "version"];
@@ -210,7 +213,25 @@ fn split(option: &Arg, value: &OsStr) -> Result<Vec<OsString>, &'static str> {
         return Ok(vec![value.to_owned()]);
     }
     let text = value.to_str().ok_or("UTF-8")?;
+    if option.get_long() == Some(SCRAPE) {
+        return Ok(scrapes(text));
+    }
     Ok(text.split(',').map(OsString::from).collect())
+}
+
+/// The scraped services in a list. Each begins with a URL; its options have the same separator.
+fn scrapes(text: &str) -> Vec<OsString> {
+    let mut values: Vec<OsString> = Vec::new();
+    for part in text.split(',') {
+        match values.last_mut() {
+            Some(value) if !is_scraped_url(part) => {
+                value.push(",");
+                value.push(part);
+            }
+            _ => values.push(part.into()),
+        }
+    }
+    values
 }
 
 /// What a file says about an option.
@@ -292,7 +313,8 @@ fn shown(matches: &ArgMatches, origins: &BTreeMap<String, Origin>) -> String {
             _ => "default".to_owned(),
         };
         let values = matches.get_raw(id).into_iter().flatten();
-        let quoted: Vec<String> = values.map(|value| quoted(&value.to_string_lossy())).collect();
+        let quoted: Vec<String> =
+            values.map(|value| quoted(name, &value.to_string_lossy())).collect();
         let written = if is_switch(option) {
             Some(matches.get_flag(id).to_string())
         } else if is_list(option) {
@@ -309,10 +331,13 @@ fn shown(matches: &ArgMatches, origins: &BTreeMap<String, Origin>) -> String {
     text
 }
 
-/// A string of TOML, without the user and password of URLs.
-fn quoted(value: &str) -> String {
-    let words = value.split(' ').map(without_password);
-    let value = words.collect::<Vec<_>>().join(" ");
+/// The value of an option as a string of TOML, without the secrets of URLs.
+fn quoted(name: &str, value: &str) -> String {
+    // Everywhere else, a comma is a part of the URL.
+    let end = value.find(',').filter(|_| name == SCRAPE).unwrap_or(value.len());
+    let (urls, options) = value.split_at(end);
+    let words = urls.split(' ').map(without_secrets);
+    let value = words.collect::<Vec<_>>().join(" ") + options;
     json_text(&value).expect("a string is JSON")
 }
 
@@ -426,10 +451,32 @@ mod tests {
     }
 
     #[test]
-    fn passwords_are_hidden() {
-        let pairs = [("DEBUGINFOD_URLS", "https://u:p@a.example/x https://b.example")];
+    fn a_variable_has_several_scraped_services_with_their_options() {
+        let list = "http://a:1,name=x,every=5s,https://u:p@b/prof?key=s3cret,name=y,http://c";
+        let merged = merged("emberline serve", &[("EMBERLINE_SERVE_SCRAPE", list)]).unwrap();
+        let expected = [
+            "--scrape=http://a:1,name=x,every=5s",
+            "--scrape=https://u:p@b/prof?key=s3cret,name=y",
+            "--scrape=http://c",
+        ];
+        assert_eq!(arguments(&merged)[2..], expected);
+        let line = "scrape = [\"http://a:1,name=x,every=5s\", \
+                    \"https://[hidden]@b/prof?key=[hidden],name=y\", \"http://c\"]  \
+                    # EMBERLINE_SERVE_SCRAPE\n";
+        assert!(printed(&merged).contains(line), "{}", printed(&merged));
+        // What has no URL before it is an error of the option itself.
+        assert_eq!(scrapes("name=x,http://a"), ["name=x", "http://a"]);
+    }
+
+    #[test]
+    fn secrets_of_urls_are_hidden() {
+        let pairs = [("DEBUGINFOD_URLS", "https://u:p@a.example/x https://b.example?key=s")];
         let merged = merged("emberline serve --data d", &pairs).unwrap();
         assert_eq!(arguments(&merged).len(), 4, "clap reads this variable");
-        assert_eq!(quoted(pairs[0].1), "\"https://[hidden]@a.example/x https://b.example\"");
+        let shown = "\"https://[hidden]@a.example/x https://b.example?key=[hidden]\"";
+        assert_eq!(quoted("debuginfod", pairs[0].1), shown);
+        // The comma and what follows it are a part of the query.
+        let url = "http://h/x?keys=a,name=s3cret";
+        assert_eq!(quoted("forward", url), "\"http://h/x?keys=[hidden]\"");
     }
 }

@@ -24,7 +24,7 @@ pub(crate) fn start(default: LevelFilter, format: LogFormat) -> anyhow::Result<(
     };
     // `Targets` instead of `EnvFilter`: fields of spans need no filter here.
     let filter = if wanted.is_empty() {
-        Targets::new().with_default(default)
+        default_filter(default)
     } else {
         wanted
             .parse()
@@ -45,6 +45,12 @@ pub(crate) fn start(default: LevelFilter, format: LogFormat) -> anyhow::Result<(
     Ok(())
 }
 
+/// From level `default` on. The client of S3 servers would log each retry as information: only its warnings are
+/// news.
+fn default_filter(default: LevelFilter) -> Targets {
+    Targets::new().with_default(default).with_target("object_store", default.min(LevelFilter::WARN))
+}
+
 /// Whether to use colors: on terminals, unless `NO_COLOR` is set (<https://no-color.org>).
 fn colors(is_terminal: bool, no_color: Option<std::ffi::OsString>) -> bool {
     is_terminal && no_color.is_none_or(|value| value.is_empty())
@@ -52,7 +58,19 @@ fn colors(is_terminal: bool, no_color: Option<std::ffi::OsString>) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use tracing::Level;
+
     use super::*;
+
+    #[test]
+    fn retries_of_the_s3_client_are_hidden_and_its_warnings_are_not() {
+        const RETRY: &str = "object_store::client::retry";
+        let enables = |default, target, level| default_filter(default).would_enable(target, &level);
+        assert!(enables(LevelFilter::INFO, "collector::serve", Level::INFO));
+        assert!(!enables(LevelFilter::INFO, RETRY, Level::INFO));
+        assert!(enables(LevelFilter::INFO, RETRY, Level::WARN));
+        assert!(!enables(LevelFilter::ERROR, RETRY, Level::WARN));
+    }
 
     #[test]
     fn colors_need_a_terminal_and_no_no_color() {

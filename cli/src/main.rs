@@ -17,7 +17,6 @@ mod credentials;
 mod demo_tokens;
 mod doctor;
 mod exit;
-mod firefox;
 mod format;
 mod grid;
 mod import;
@@ -51,6 +50,8 @@ fn start() -> anyhow::Result<()> {
     let Some(cli) = config::parse()? else {
         return Ok(());
     };
+    #[cfg(feature = "s3")]
+    collector::store::use_s3_client();
     zone::select(cli.utc);
     grid::select_width(cli.wide);
     match &cli.command {

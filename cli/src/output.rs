@@ -7,8 +7,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context as _;
-use flamegraph::text::printable_json;
+use flamegraph::text::{printable_json, wrapped_words};
 use serde::Serialize;
+
+use crate::grid::line_columns;
 
 /// The reader of stdout is gone.
 #[derive(Debug, thiserror::Error)]
@@ -94,6 +96,11 @@ pub(crate) fn say(line: &str) {
         return;
     }
     let _ = writeln!(io::stderr(), "{line}");
+}
+
+/// Writes a sentence to stderr, in lines that fit the terminal.
+pub(crate) fn say_wrapped(sentence: &str) {
+    say(&wrapped_words(sentence, 2, line_columns()));
 }
 
 /// Replaces the file at `path` atomically: a reader sees the old or the new content, and a failure

@@ -19,20 +19,21 @@ const PIECE_BYTES: usize = 64 << 10;
 pub(crate) struct Report<'a> {
     document: Counted<'a>,
     json: &'a mut dyn Write,
-    end: &'static str,
+    end: String,
     parts: usize,
 }
 
 impl<'a> Report<'a> {
     /// Writes the beginning of both.
     pub(crate) fn start(document: &'a mut dyn Write, json: &'a mut dyn Write) -> io::Result<Self> {
-        let (start, end) = collector::REPORT_DOCUMENT
+        let text = collector::report_document();
+        let (start, end) = text
             .split_once(ANSWERS)
             .expect("`cargo xtask page` writes a document with a place for answers");
         let mut document = Counted { out: document, bytes: 0 };
         document.write_all(start.as_bytes())?;
         json.write_all(b"{")?;
-        Ok(Report { document, json, end, parts: 0 })
+        Ok(Report { document, json, end: end.to_owned(), parts: 0 })
     }
 
     /// Copies one answer, which is JSON.

@@ -12,21 +12,22 @@ use std::fmt;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock, Weak};
 use std::thread::{self, JoinHandle};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use prost::Message as _;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use crate::late_hours::first_second;
 use crate::limits::{
-    DISK_CHECK_EVERY, WAL_GROUP_BYTES_MAX, WAL_GROUP_WAIT, WAL_GROWTH_BYTES, WAL_QUEUE_BYTES_MAX,
+    BUCKET_GROUP_BYTES_MAX, BUCKET_GROUP_WAIT, DISK_CHECK_EVERY, WAL_GROUP_BYTES_MAX,
+    WAL_GROUP_WAIT, WAL_GROWTH_BYTES, WAL_QUEUE_BYTES_MAX,
 };
 use crate::rows::{CheckedFlush, RunRow};
 use crate::serve::Identity;
 use crate::session::{CommitLock, SessionCell};
 use crate::shares::RoundRobin;
 use crate::store::wal::{Flush, Hello, LogContents, LoggedRun, NotLogged, TreeDelta, Wal, is_full};
-use crate::store::{DirectoryLock, TreeSize};
+use crate::store::{StoreGuard, TreeSize};
 use crate::sync::{lock, read};
 use crate::tree::Tree;
 
@@ -108,8 +109,7 @@ pub(crate) struct Log {
         expect(dead_code, reason = "lost parts are in the manifest; tests read more")
     )]
     pub(crate) found: LogContents,
-    /// Keeps other collectors out of the directory.
-    _lock: Option<DirectoryLock>,
+    guard: Mutex<StoreGuard>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -144,19 +144,20 @@ impl Log {
         wal: Wal,
         found: LogContents,
         apply: Arc<dyn Apply>,
-        guard: Option<DirectoryLock>,
+        guard: StoreGuard,
         disk_reserve_bytes: u64,
     ) -> Log {
+        let group = if wal.is_write_once() { GroupLimits::BUCKET } else { GroupLimits::DISK };
         let logged = TreeSize::of(&read(apply.tree()));
         let log = Log {
             writer: Mutex::new(Writer { wal, logged, checked_at: None }),
             apply,
-            queue: Arc::default(),
+            queue: Arc::new(Queue::new(group)),
             room: Arc::new(Semaphore::new(WAL_QUEUE_BYTES_MAX)),
             health: Mutex::default(),
             disk_reserve_bytes,
             found,
-            _lock: guard,
+            guard: Mutex::new(guard),
             thread: Mutex::new(None),
         };
         // A disk that is full at the start blocks ingest from the first flush on.
@@ -245,6 +246,11 @@ impl Log {
         let thread = thread::Builder::new().name(THREAD_NAME.to_owned());
         *lock(&self.thread) = Some(thread.spawn(move || write_groups(&queue, &log))?);
         Ok(())
+    }
+
+    /// Lets the next collector use the store; `is_sealed` if the log has nothing that the tables lack.
+    pub(crate) fn release(&self, is_sealed: bool) {
+        lock(&self.guard).release(is_sealed);
     }
 
     /// Accepts no more entries. Returns when those that were accepted are durable and applied.
@@ -402,9 +408,24 @@ impl Log {
     }
 }
 
+/// How entries are grouped.
+#[derive(Clone, Copy, Debug)]
+struct GroupLimits {
+    /// The least time from one group to the next.
+    wait: Duration,
+    bytes_max: usize,
+}
+
+impl GroupLimits {
+    const DISK: GroupLimits = GroupLimits { wait: WAL_GROUP_WAIT, bytes_max: WAL_GROUP_BYTES_MAX };
+    const BUCKET: GroupLimits =
+        GroupLimits { wait: BUCKET_GROUP_WAIT, bytes_max: BUCKET_GROUP_BYTES_MAX };
+}
+
 /// Entries that wait to be written.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Queue {
+    limits: GroupLimits,
     state: Mutex<QueueState>,
     arrived: Condvar,
 }
@@ -415,9 +436,15 @@ struct QueueState {
     entries: RoundRobin<Entry>,
     bytes: usize,
     closed: bool,
+    /// When the last group was taken.
+    taken_at: Option<Instant>,
 }
 
 impl Queue {
+    fn new(limits: GroupLimits) -> Queue {
+        Queue { limits, state: Mutex::default(), arrived: Condvar::new() }
+    }
+
     fn push(&self, identity: Option<&Identity>, entry: Entry) -> Result<(), NotLogged> {
         let mut state = lock(&self.state);
         if state.closed {
@@ -426,7 +453,7 @@ impl Queue {
         state.bytes += entry.bytes();
         state.entries.push(identity, entry);
         // The thread sleeps until the first entry, then until there is a full group.
-        if state.entries.len() == 1 || state.bytes >= WAL_GROUP_BYTES_MAX {
+        if state.entries.len() == 1 || state.bytes >= self.limits.bytes_max {
             self.arrived.notify_one();
         }
         Ok(())
@@ -444,9 +471,9 @@ impl Queue {
         std::iter::from_fn(|| state.entries.pop()).collect()
     }
 
-    /// The entries that arrive within [`WAL_GROUP_WAIT`] after the first, about
-    /// [`WAL_GROUP_BYTES_MAX`] at most; none if none arrives for [`DISK_CHECK_EVERY`]. `None` when the
-    /// queue is closed and empty.
+    /// The entries that arrive within [`WAL_GROUP_WAIT`] after the first, and within the limit's time after
+    /// the last group, about the limit's bytes at most; none if none arrives for [`DISK_CHECK_EVERY`].
+    /// `None` when the queue is closed and empty.
     fn next_group(&self) -> Option<Vec<Entry>> {
         let state = lock(&self.state);
         let idle = |state: &mut QueueState| state.entries.is_empty() && !state.closed;
@@ -455,12 +482,16 @@ impl Queue {
         if state.entries.is_empty() {
             return (!state.closed).then(Vec::new);
         }
-        let few = |state: &mut QueueState| state.bytes < WAL_GROUP_BYTES_MAX && !state.closed;
-        let waited = self.arrived.wait_timeout_while(state, WAL_GROUP_WAIT, few);
+        let GroupLimits { wait, bytes_max } = self.limits;
+        let since_last = state.taken_at.map_or(wait, |taken_at| taken_at.elapsed());
+        let wait = wait.saturating_sub(since_last).max(WAL_GROUP_WAIT);
+        let few = |state: &mut QueueState| state.bytes < bytes_max && !state.closed;
+        let waited = self.arrived.wait_timeout_while(state, wait, few);
         let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        state.taken_at = Some(Instant::now());
         let mut group = Vec::new();
         let mut bytes = 0;
-        while bytes < WAL_GROUP_BYTES_MAX
+        while bytes < bytes_max
             && let Some(entry) = state.entries.pop()
         {
             bytes += entry.bytes();
@@ -493,7 +524,7 @@ mod tests {
     #[test]
     fn a_group_has_entries_of_everyone_who_waits() {
         let room = Arc::new(Semaphore::new(1_000));
-        let queue = Queue::default();
+        let queue = Queue::new(GroupLimits::DISK);
         let [greedy, honest] = [1, 2].map(|number| Identity::Address([10, 0, 0, number].into()));
         let push = |identity, bytes| {
             let room = room.clone().try_acquire_owned().unwrap();

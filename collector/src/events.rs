@@ -1,7 +1,7 @@
 //! Events: tasks, workers, runs, damage, blocked ingest.
 //!
 //! Events of tasks are only made while there are subscribers; otherwise they cost one atomic load.
-//! The others are rare, and the last of them are kept.
+//! The others are rarer, and the last of them are kept, those of runs apart.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -12,7 +12,9 @@ use profiler_core::{Epoch, Timestamp, WorkerId};
 use tokio::sync::broadcast::{self, Receiver, Sender};
 
 use crate::ingest_status::IngestBlocked;
-use crate::limits::{EVENT_SUBSCRIBERS_MAX, EVENTS_RECENT_MAX, EVENTS_WAITING_MAX};
+use crate::limits::{
+    EVENT_SUBSCRIBERS_MAX, EVENTS_RECENT_MAX, EVENTS_RUNS_RECENT_MAX, EVENTS_WAITING_MAX,
+};
 use crate::rows::{Disconnect, RunRow, TaskRow};
 use crate::session::{Session, SessionCell};
 use crate::shares::SlotPool;
@@ -123,6 +125,8 @@ pub(crate) struct Events {
 struct State {
     last_id: u64,
     recent: VecDeque<Arc<Event>>,
+    /// Those of runs, apart: programs make many, and must not displace the loss of a worker.
+    recent_runs: VecDeque<Arc<Event>>,
     /// `None` before the first subscriber, and after the server ended.
     sender: Option<Sender<Arc<Event>>>,
     is_closed: bool,
@@ -148,6 +152,7 @@ impl Events {
         let state = State {
             last_id: 0,
             recent: VecDeque::new(),
+            recent_runs: VecDeque::new(),
             sender: None,
             is_closed: false,
             damaged: BTreeSet::new(),
@@ -190,7 +195,11 @@ impl Events {
 
     /// The last events that are not about tasks, the newest first.
     pub(crate) fn recent(&self, limit: usize) -> Vec<Arc<Event>> {
-        lock(&self.state).recent.iter().rev().take(limit).cloned().collect()
+        let state = lock(&self.state);
+        let mut events: Vec<_> = state.recent.iter().chain(&state.recent_runs).cloned().collect();
+        events.sort_unstable_by_key(|event| std::cmp::Reverse(event.id));
+        events.truncate(limit);
+        events
     }
 
     /// Reports the start or end of a task.
@@ -256,6 +265,7 @@ impl Events {
 
     fn send(&self, kind: EventKind, subject: Subject, at: Timestamp) {
         let is_kept = !matches!(subject, Subject::Task(_));
+        let is_run = matches!(subject, Subject::Run(_));
         let has_subscribers = self.has_subscribers();
         if self.is_paused.load(Ordering::Relaxed) || (!is_kept && !has_subscribers) {
             return;
@@ -264,10 +274,15 @@ impl Events {
         state.last_id += 1;
         let event = Arc::new(Event { id: state.last_id, kind, at, subject });
         if is_kept {
-            if state.recent.len() >= EVENTS_RECENT_MAX {
-                state.recent.pop_front();
+            let (recent, most) = if is_run {
+                (&mut state.recent_runs, EVENTS_RUNS_RECENT_MAX)
+            } else {
+                (&mut state.recent, EVENTS_RECENT_MAX)
+            };
+            if recent.len() >= most {
+                recent.pop_front();
             }
-            state.recent.push_back(event.clone());
+            recent.push_back(event.clone());
         }
         if let Some(sender) = state.sender.as_ref().filter(|_| has_subscribers) {
             // Fails only if the last subscriber has just left.
@@ -278,7 +293,10 @@ impl Events {
 
 #[cfg(test)]
 mod tests {
+    use profiler_core::{RunId, RunMarker};
+
     use super::*;
+    use crate::testing::at;
 
     fn damage(events: &Events, count: usize) {
         for n in 0..count {
@@ -298,6 +316,24 @@ mod tests {
         assert_eq!(subscription.receiver.try_recv().unwrap().id, 9);
         events.close();
         assert!(events.subscribe().is_none());
+    }
+
+    #[test]
+    fn runs_do_not_displace_other_events() {
+        let events = Events::new();
+        damage(&events, 1);
+        let run = RunMarker { id: RunId(1), name: "nightly".into(), start: at(0), stop: None };
+        let run = Arc::new(RunRow::marked(None, Epoch(1), run));
+        for _ in 0..EVENTS_RECENT_MAX {
+            events.run(RunChange::Started(run.clone()), at(1));
+            events.run(RunChange::Stopped(run.clone()), at(2));
+        }
+        let kept = events.recent(usize::MAX);
+        assert_eq!(kept.len(), EVENTS_RUNS_RECENT_MAX + 1);
+        assert_eq!(kept.last().unwrap().id, 1, "the damage is still there");
+        let newest = 2 * EVENTS_RECENT_MAX as u64 + 1;
+        assert!(kept.iter().take(9).map(|event| event.id).eq((newest - 8..=newest).rev()));
+        assert_eq!(events.recent(1)[0].id, newest);
     }
 
     #[test]

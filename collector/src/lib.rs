@@ -66,19 +66,15 @@ mod testing;
 mod tree;
 mod windows;
 
-/// The document of a report: the page's views in one file that requests nothing. The collector's answers
-/// replace the comment `<!-- answers -->`.
-pub const REPORT_DOCUMENT: &str = include_str!("../page/report.html");
-
 pub use clock::Clock;
 pub use collector::Collector;
 pub use limits::Limits;
 pub use naming::{NOT_FOUND_CODE, SymbolSource};
 pub use query::{EndedTask, EndedTasksOf, compare_ended_tasks};
-pub use recovery::DataError;
+pub use recovery::{DataError, StoreOptions};
 pub use serve::{
     EncodedTasks, ForwardContent, ForwardError, ForwardOptions, ForwardTarget, ScrapeTarget,
-    ServeError, ServeOptions, Server,
+    ServeError, ServeOptions, Server, report_document,
 };
 pub use shares::{Quota, QuotaError, QuotaSettings};
 pub use store::wal::WalError;

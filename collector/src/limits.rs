@@ -4,6 +4,7 @@
 //! Limits that both ends of the wire share (sizes of names and messages, depth, nodes of one agent)
 //! are in [`profiler_core::limits`].
 
+mod bucket;
 mod filters;
 mod forward;
 mod messages;
@@ -12,7 +13,7 @@ mod symbols;
 
 use std::time::Duration;
 
-pub use self::{filters::*, forward::*, messages::*, pushed::*, symbols::*};
+pub use self::{bucket::*, filters::*, forward::*, messages::*, pushed::*, symbols::*};
 
 /// The limits of a collector that can be configured. The defaults are the constants of this module.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -31,6 +32,9 @@ pub struct Limits {
     pub label_bytes_max: usize,
     /// Most tasks in one flush: [`FLUSH_TASKS_MAX`].
     pub flush_tasks_max: usize,
+    /// How long a start watches whether the last owner of its store in a bucket lives: [`OWNER_WATCH`]. An
+    /// owner shows it three times in that time.
+    pub owner_watch: Duration,
     /// How often rows in memory are sealed into tables: [`SEAL_EVERY`].
     pub seal_every: Duration,
     /// Unsealed bytes in memory at which a sealing starts early: [`UNSEALED_BYTES_MAX`].
@@ -49,6 +53,7 @@ impl Default for Limits {
             sessions_max: SESSIONS_MAX,
             label_bytes_max: LABEL_BYTES_MAX,
             flush_tasks_max: FLUSH_TASKS_MAX,
+            owner_watch: OWNER_WATCH,
             seal_every: SEAL_EVERY,
             unsealed_bytes_max: UNSEALED_BYTES_MAX,
             disk_reserve_bytes: DISK_RESERVE_BYTES,
@@ -140,6 +145,10 @@ pub const QUOTA_NODES: u64 = TREE_NODES_MAX as u64 / 4 * 3;
 /// Most bytes of names and frames that one identity may add, plus one message. Past it, its new names
 /// count as `[overflow]`.
 pub const QUOTA_SYMBOL_BYTES: u64 = SYMBOL_BYTES_MAX as u64 / 4 * 3;
+
+/// Nodes, and bytes of names, that one identity may have added for each one that is free: the quotas above
+/// in an empty tree, less in one that earlier lives of the collector have filled.
+pub const ADDED_PER_FREE: usize = 3;
 
 /// Most memory of one identity's running tasks. Past it, its starts are counted but not kept.
 pub const QUOTA_RUNNING_BYTES: u64 = OPEN_TASKS_BYTES_MAX as u64 / 4 * 3;
@@ -507,8 +516,11 @@ pub const LIVE_PROFILES_MAX: usize = 16;
 /// Longest time to come in a profile.
 pub const LIVE_PROFILE_SECONDS_MAX: u32 = 300;
 
-/// Most recent events of workers, runs and damage.
+/// Most recent events of workers and damage.
 pub const EVENTS_RECENT_MAX: usize = 1_000;
+
+/// Most recent events of runs.
+pub const EVENTS_RUNS_RECENT_MAX: usize = 500;
 
 /// How often an idle event stream is written to.
 pub const EVENTS_KEEP_ALIVE: Duration = Duration::from_secs(15);

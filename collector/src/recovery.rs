@@ -1,5 +1,7 @@
 //! The start of a collector that keeps its data: tables are opened, then the log is replayed.
 
+mod bucket;
+
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
@@ -20,8 +22,12 @@ use crate::state::CollectorState;
 use crate::store::wal::{
     self, Flush, Hello, LocalDisk, LogContents, LogDisk, Record, TreeDelta, Wal, WalError,
 };
-use crate::store::{DirectoryLock, LostLog, Manifest, Objects, Second, StoreError};
+use crate::store::{DirectoryLock, LostLog, Manifest, Objects, Second, StoreError, StoreGuard};
 use crate::sync::{lock, read, write};
+
+pub use self::bucket::StoreOptions;
+#[cfg(feature = "simulation")]
+pub(crate) use self::bucket::log_in_store;
 
 /// A data folder that cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -49,6 +55,47 @@ pub enum DataError {
     Directory {
         /// The folder.
         folder: PathBuf,
+        /// The system's error.
+        #[source]
+        source: io::Error,
+    },
+    /// The log must be on a local disk, and there is no folder.
+    #[error("`--ack disk` needs a folder for the log: add `--data DIR`, or choose `--ack store`")]
+    NoLogFolder,
+    /// The log in the folder is not the one that the store needs.
+    #[error(
+        "the log in {} is not the one that {store} needs, which other collectors have written to since: \
+         move the folder away to go on without what it holds",
+        folder.display()
+    )]
+    ForeignLog {
+        /// The log's folder.
+        folder: PathBuf,
+        /// The store that was to be opened.
+        store: String,
+    },
+    /// Acknowledged data is on another collector's disk.
+    #[error(
+        "the last collector of {store} acknowledged from its own disk, and not all of that is in the store: \
+         start it there once more with `--ack disk`. If that disk is lost, start with `--ack disk` and an \
+         empty `--data` folder, which records the loss"
+    )]
+    LogOnDisk {
+        /// The store.
+        store: String,
+    },
+    /// Acknowledged data is in the bucket's log.
+    #[error(
+        "the last collector of {store} did not stop cleanly, and the log in the store may have data that is \
+         in no table: start once more with `--ack store`, then stop it"
+    )]
+    LogInStore {
+        /// The store.
+        store: String,
+    },
+    /// The log's thread cannot be started.
+    #[error("cannot start the log's thread")]
+    LogThread {
         /// The system's error.
         #[source]
         source: io::Error,
@@ -83,27 +130,38 @@ fn warn_if_public(folder: &Path) {
     }
 }
 
+/// Creates a data folder if it does not exist.
+fn create_folder(folder: &Path) -> Result<(), DataError> {
+    let failed = |source| DataError::Directory { folder: folder.to_owned(), source };
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(PRIVATE_FOLDER)
+        .create(folder)
+        .map_err(|error| no_folder(folder).unwrap_or_else(|| failed(error)))?;
+    warn_if_public(folder);
+    // Makes a new folder durable. If its parent cannot be opened, the folder existed before.
+    if let Some(parent) = fs::canonicalize(folder).ok().as_deref().and_then(Path::parent) {
+        let _ = File::open(parent).and_then(|parent| parent.sync_all());
+    }
+    Ok(())
+}
+
+fn lock_folder(folder: &Path) -> Result<DirectoryLock, DataError> {
+    DirectoryLock::take(folder).map_err(|error| match error {
+        StoreError::Locked { .. } => DataError::InUse { folder: folder.to_owned() },
+        error => error.into(),
+    })
+}
+
 impl Collector {
     /// A collector with the data in a folder, which keeps there what it acknowledges.
     pub(crate) fn open_folder(settings: Settings, folder: &Path) -> Result<Collector, DataError> {
         let failed = |source| DataError::Directory { folder: folder.to_owned(), source };
-        fs::DirBuilder::new()
-            .recursive(true)
-            .mode(PRIVATE_FOLDER)
-            .create(folder)
-            .map_err(|error| no_folder(folder).unwrap_or_else(|| failed(error)))?;
-        warn_if_public(folder);
-        // Makes a new folder durable. If its parent cannot be opened, the folder existed before.
-        if let Some(parent) = fs::canonicalize(folder).ok().as_deref().and_then(Path::parent) {
-            let _ = File::open(parent).and_then(|parent| parent.sync_all());
-        }
-        let guard = DirectoryLock::take(folder).map_err(|error| match error {
-            StoreError::Locked { .. } => DataError::InUse { folder: folder.to_owned() },
-            error => error.into(),
-        })?;
+        create_folder(folder)?;
+        let guard = StoreGuard::new(Some(lock_folder(folder)?), None);
         let disk = LocalDisk::new(folder.join("wal"), folder.join("quarantine")).map_err(failed)?;
         let objects = Objects::local(folder)?;
-        let collector = Collector::open(settings, objects, Box::new(disk), Some(guard))?;
+        let collector = Collector::open(settings, objects, Box::new(disk), guard)?;
         lock(&collector.ingest.status).folder = Some(folder.to_owned());
         if let Some(log) = &collector.ingest.log {
             log.start().map_err(failed)?;
@@ -116,10 +174,11 @@ impl Collector {
         settings: Settings,
         objects: Objects,
         mut disk: Box<dyn LogDisk>,
-        guard: Option<DirectoryLock>,
+        guard: StoreGuard,
     ) -> Result<Collector, DataError> {
         let Settings { clock, limits, quotas, retention, grace, naming } = settings;
-        if wal::is_new(&mut *disk)? {
+        let is_bucket = objects.is_bucket();
+        if !is_bucket && wal::is_new(&mut *disk)? {
             Manifest::delete_lone_first(&objects)?;
         }
         let state = Arc::new(CollectorState::open(clock, limits, objects, naming)?);
@@ -127,9 +186,12 @@ impl Collector {
         let wal_from = state.tables.manifest().wal_from;
         // The last process ended between writing a version and removing the log that it replaces, so its
         // sync may have failed. The log is removed below.
-        if wal::has_files_before(&mut *disk, wal_from)? {
+        if !is_bucket && wal::has_files_before(&mut *disk, wal_from)? {
             state.tables.republish().map_err(|source| DataError::Unpublished { source })?;
         }
+        let taken_over = disk.take_over(wal_from);
+        taken_over
+            .map_err(|source| WalError::Io { what: "take over the log".to_owned(), source })?;
         let mut replay = Replay { state: &state, late: LateHours::default() };
         // Replayed events are not reported again.
         state.events.pause(true);
@@ -198,6 +260,7 @@ impl Replay<'_> {
                 write(&self.state.telemetry).put_run(run.row());
                 Ok(())
             }
+            Record::Owner(_) => Ok(()),
         }
     }
 

@@ -149,10 +149,12 @@ impl Sealer {
         let (ended, end) = mpsc::channel();
         let last = thread::Builder::new().name(THREAD_NAME.to_owned()).spawn(move || {
             thread.join();
-            if sealer.ingest.log.is_some()
-                && let Err(error) = sealer.seal()
-            {
-                report("the last sealing failed; the log holds its rows", &error);
+            if let Some(log) = &sealer.ingest.log {
+                let sealed = sealer.seal();
+                if let Err(error) = &sealed {
+                    report("the last sealing failed; the log holds its rows", error);
+                }
+                log.release(sealed.is_ok());
             }
             // The store stays locked while anybody holds the log.
             drop(sealer);

@@ -15,10 +15,11 @@ use emberline_flamegraph::{
 };
 use profiler_core::{CallTrie, Filter, Frame, Profile, State, SymbolTable, ThreadKind};
 
-/// Tasks, call chains of each task, and functions of a chain: 10 * (1 + 500 * 20) nodes.
+/// Tasks, call chains of each task, and functions of a chain: 10 * (1 + 303 * 33) nodes, which is the limit of
+/// some formats.
 const TASKS: usize = 10;
-const CHAINS: usize = 500;
-const DEPTH: usize = 20;
+const CHAINS: usize = 303;
+const DEPTH: usize = 33;
 
 type Exporter = fn(&Profile, &ExportOptions) -> Vec<u8>;
 

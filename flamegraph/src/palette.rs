@@ -84,6 +84,16 @@ impl<'a> Palette<'a> {
         }
     }
 
+    /// The color of each node, after that of the root. Many nodes have the same frame.
+    pub(crate) fn colors(&self, profile: &Profile) -> Vec<Themed> {
+        let mut by_frame = vec![None; profile.symbols().frame_count() as usize];
+        let colors = profile.nodes().iter().map(|node| {
+            let color = &mut by_frame[node.frame.0 as usize];
+            *color.get_or_insert_with(|| self.color(&profile.frame(node.frame)))
+        });
+        [ROOT].into_iter().chain(colors).collect()
+    }
+
     fn task(&self, name: &str) -> Themed {
         if name.starts_with('[') {
             return NO_TASK;

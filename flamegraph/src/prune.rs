@@ -33,14 +33,17 @@ pub(crate) fn bounded(
     bytes_max: u64,
     name_bytes: impl Fn(&Frame<&str>) -> usize,
 ) -> Cow<'_, Profile> {
-    if profile.nodes().len() <= nodes_max && stacks_bytes(profile, &name_bytes) <= bytes_max {
+    let fits = |profile: &Profile| {
+        profile.nodes().len() <= nodes_max && stacks_bytes(profile, &name_bytes) <= bytes_max
+    };
+    if fits(profile) {
         return Cow::Borrowed(profile);
     }
     let total = profile.total().total_ns();
     let mut pruned = Profile::default();
     for share in SHARES {
         pruned = prune(profile, total / share);
-        if stacks_bytes(&pruned, &name_bytes) <= bytes_max {
+        if fits(&pruned) {
             break;
         }
     }
@@ -119,6 +122,12 @@ mod tests {
         assert!(matches!(bounded(&small, 2, 20, |_| 10), Cow::Borrowed(_)));
         assert!(matches!(bounded(&small, 1, 20, |_| 10), Cow::Owned(_)));
         assert!(matches!(bounded(&small, 2, 19, |_| 10), Cow::Owned(_)));
+    }
+
+    #[test]
+    fn pruning_goes_on_until_the_nodes_fit() {
+        let all = profile("t;a cpu=900\nt;b cpu=60\nt;c cpu=40");
+        assert_eq!(bounded(&all, 3, u64::MAX, |_| 1).nodes().len(), 3);
     }
 
     proptest! {

@@ -1,30 +1,32 @@
-//! Flame graphs, laid out by inferno.
-//!
-//! inferno sees each node's number instead of its name, so that no name can be mistaken for its
-//! syntax and deep stacks stay small; [`label`] then inserts names and figures into its output.
+//! Flame graphs. inferno draws the picture with its script; [`frames`] draws the frames into it, where
+//! inferno would have them, because names, figures and colors are ours.
 
 mod diff;
+mod frames;
 mod label;
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::io;
 
-use inferno::flamegraph::color::{BackgroundColor, Color, PaletteMap};
+use inferno::flamegraph::color::{BackgroundColor, Color};
 use inferno::flamegraph::{Direction, Options, TextTruncateDirection, from_lines};
 use profiler_core::Profile;
 
 pub use self::diff::diff_svg;
-use crate::palette::{Palette, ROOT, Rgb, Themed};
-use crate::prune::{NODES_MAX, bounded, depths, own_ns, prune};
+use crate::palette::{Palette, Rgb, Themed};
+use crate::prune::{bounded, prune};
 use crate::text::{cell, push_xml};
 
 /// Narrower frames are not drawn, in percent of the width: a tenth of a pixel of 1,180.
 const WIDTH_MIN_PERCENT: f64 = 100.0 * 0.1 / 1_180.0;
 
-/// Subtrees below `1 / SHARE_MIN` of the whole become `[pruned]` before inferno sees them: most nodes of a
-/// large profile are too narrow to see, and laying them out took most of the time.
+/// Subtrees below `1 / SHARE_MIN` of the whole become `[pruned]`: most nodes of a large profile are too narrow
+/// to see.
 const SHARE_MIN: u64 = 10_000;
+
+/// Most frames, about 270 bytes each; beyond it, larger subtrees become `[pruned]`.
+const FRAMES_MAX: usize = 1 << 17;
 
 /// The ground of the picture, as that of the page.
 const GROUND: Themed = Themed { light: Rgb(255, 255, 255), dark: Rgb(30, 27, 25) };
@@ -37,9 +39,6 @@ const IMAGE_WIDTH: usize = 1_200;
 /// Font size in pixels, and a character's width as a share of it.
 const FONT_SIZE: usize = 12;
 const FONT_WIDTH: f64 = 0.59;
-
-/// Most bytes passed to inferno; beyond it, small subtrees become `[pruned]`.
-const LINES_BYTES_MAX: u64 = 64 << 20;
 
 /// Most characters of a title, which takes one line.
 const TITLE_CHARS_MAX: usize = 115;
@@ -98,12 +97,11 @@ pub fn svg(profile: &Profile, options: &SvgOptions) -> Result<String, SvgError> 
     }
     let drawn = visible(&folded(profile, options));
     let totals = drawn.totals();
-    let palette = Palette::of(&drawn);
-    let colors = drawn.nodes().iter().map(|node| palette.color(&drawn.frame(node.frame)));
-    let colors: Vec<Themed> = [ROOT].into_iter().chain(colors).collect();
-    let layout = lay_out(&drawn, &colors, options)?;
-    let before_frames = format!("<style>{}</style>", style(&colors));
-    label::write(&layout, &drawn, &before_frames, |node| label::figures(&drawn, &totals, node))
+    let colors = Palette::of(&drawn).colors(&drawn);
+    let style = format!("<style>{}</style>", style(&colors));
+    frames::draw(&drawn, &colors, options, &style, |text, node| {
+        label::push_figures(text, &drawn, &totals, node);
+    })
 }
 
 /// The profile, with the lines of each function merged unless they have their own frames.
@@ -111,11 +109,10 @@ fn folded<'a>(profile: &'a Profile, options: &SvgOptions) -> Cow<'a, Profile> {
     if options.by_line { Cow::Borrowed(profile) } else { Cow::Owned(profile.by_function()) }
 }
 
-/// The profile with subtrees that are too narrow to see, or too many to lay out, as `[pruned]`.
+/// The profile with subtrees that are too narrow to see, or too many to draw, as `[pruned]`.
 fn visible(folded: &Profile) -> Profile {
-    let key_bytes = Keys::new(folded.nodes().len()).width + 1;
     let wide = prune(folded, folded.total().total_ns() / SHARE_MIN);
-    match bounded(&wide, NODES_MAX, LINES_BYTES_MAX, |_| key_bytes) {
+    match bounded(&wide, FRAMES_MAX, u64::MAX, |_| 0) {
         Cow::Owned(few) => few,
         Cow::Borrowed(_) => wide,
     }
@@ -123,8 +120,7 @@ fn visible(folded: &Profile) -> Profile {
 
 /// Style rules: what inferno leaves hardly visible, and the colors of the dark theme.
 fn style(colors: &[Themed]) -> String {
-    let by_light: BTreeMap<Rgb, Rgb> =
-        colors.iter().map(|color| (color.light, color.dark)).collect();
+    let different: BTreeSet<Themed> = colors.iter().copied().collect();
     let mut style = format!(
         "#search {{ opacity:0.7; }} text {{ fill:{}; }} @media (prefers-color-scheme: dark) {{ \
          svg > rect {{ fill:{}; }} text {{ fill:{}; }}",
@@ -132,7 +128,7 @@ fn style(colors: &[Themed]) -> String {
         GROUND.dark.hex(),
         TEXT.dark.hex(),
     );
-    for (Rgb(red, green, blue), dark) in by_light {
+    for Themed { light: Rgb(red, green, blue), dark } in different {
         style.push_str(&format!(
             " g rect[fill=\"rgb({red},{green},{blue})\"] {{ fill:{}; }}",
             dark.hex()
@@ -142,40 +138,20 @@ fn style(colors: &[Themed]) -> String {
     style
 }
 
-/// Node numbers of equal width: node order is then the text order of their stacks, which inferno
-/// requires.
-#[derive(Clone, Copy)]
-struct Keys {
-    width: usize,
+/// inferno's picture of one stack, whose frames all have the whole width.
+fn around(options: &SvgOptions, depth: usize, whole: u64) -> Result<String, SvgError> {
+    let stack = format!("{} {whole}", vec!["-"; depth].join(";"));
+    picture(options, &[stack])
 }
 
-impl Keys {
-    fn new(nodes: usize) -> Self {
-        Keys { width: nodes.to_string().len() }
-    }
-
-    fn key(self, id: usize) -> String {
-        format!("{id:0width$}", width = self.width)
-    }
-}
-
-/// inferno's picture, with numbers for names.
-fn lay_out(profile: &Profile, colors: &[Themed], options: &SvgOptions) -> Result<String, SvgError> {
-    let keys = Keys::new(profile.nodes().len());
-    let mut palette = PaletteMap::default();
-    palette.insert("", rgb(ROOT.light));
-    for (id, color) in colors.iter().enumerate().skip(1) {
-        palette.insert(keys.key(id), rgb(color.light));
-    }
-
+/// inferno's picture of stacks.
+fn picture(options: &SvgOptions, stacks: &[String]) -> Result<String, SvgError> {
     let mut look = Options::default();
     look.title = cell(&options.title, TITLE_CHARS_MAX);
     look.subtitle = options.subtitle.as_deref().map(|text| cell(text, SUBTITLE_CHARS_MAX));
     look.direction = if options.inverted { Direction::Inverted } else { Direction::Straight };
     look.text_truncate_direction = TextTruncateDirection::Right;
     look.deterministic = true;
-    look.no_sort = true;
-    look.palette_map = Some(&mut palette);
     look.bgcolors = Some(BackgroundColor::Flat(rgb(GROUND.light)));
     look.min_width = WIDTH_MIN_PERCENT;
     look.font_size = FONT_SIZE;
@@ -183,34 +159,10 @@ fn lay_out(profile: &Profile, colors: &[Themed], options: &SvgOptions) -> Result
     // The first level is tasks, so "Function:" before each name would be wrong.
     look.name_type = String::new();
 
-    let lines = lines(profile, keys);
     let mut svg = Vec::new();
-    from_lines(&mut look, lines.iter().map(String::as_str), &mut svg).map_err(SvgError::Layout)?;
+    from_lines(&mut look, stacks.iter().map(String::as_str), &mut svg).map_err(SvgError::Layout)?;
     String::from_utf8(svg)
         .map_err(|error| SvgError::Layout(io::Error::new(io::ErrorKind::InvalidData, error)))
-}
-
-/// Stacks of node numbers with their weights, in node order.
-fn lines(profile: &Profile, keys: Keys) -> Vec<String> {
-    // A browser counts exactly up to 2^53: 104 days of thread time in nanoseconds. Larger weights
-    // lose low bits; figures are written from the exact weights.
-    let exact: u128 = profile.nodes().iter().map(|node| u128::from(own_ns(node))).sum();
-    let shift = (128 - exact.leading_zeros()).saturating_sub(53);
-    let mut path = String::new();
-    let mut lines = Vec::new();
-    let depths = depths(profile);
-    for (id, node) in (1..).zip(profile.nodes()) {
-        // Nodes come in depth-first order and keys have equal width, so the parent's path is a
-        // prefix.
-        path.truncate((depths[id] as usize - 1) * (keys.width + 1));
-        path.push_str(&keys.key(id));
-        let weight = own_ns(node) >> shift;
-        if weight > 0 {
-            lines.push(format!("{path} {weight}"));
-        }
-        path.push(';');
-    }
-    lines
 }
 
 fn rgb(Rgb(r, g, b): Rgb) -> Color {

@@ -8,6 +8,7 @@ use std::fmt::Write as _;
 use profiler_core::Ticks;
 
 pub use self::numbers::{bytes, count, counted, digits, duration, percentage, rounded_percent};
+pub(crate) use self::numbers::{push_digits, push_duration, push_fixed, push_percentage};
 
 /// Escapes every character of `name` that could act on a terminal, reorder a line or be illegal in
 /// XML: control characters, bidirectional marks, invisible separators. Escapes are Rust's, such as
@@ -76,50 +77,6 @@ fn misbehaves(character: char) -> bool {
         )
 }
 
-/// Elides long generic arguments from a function's name. They distinguish instances for the
-/// compiler but hide the name that people know. Inside a name they become `…`. Unbalanced brackets
-/// stay.
-///
-/// ```
-/// use emberline_flamegraph::text::short_name;
-/// assert_eq!(short_name("call_once<std::thread::spawn::{closure#0}, ()>"), "call_once");
-/// assert_eq!(short_name("write<f64>"), "write<f64>");
-/// ```
-#[must_use]
-pub fn short_name(name: &str) -> Cow<'_, str> {
-    /// Longest argument list that stays, in bytes.
-    const ARGUMENTS_BYTES_MAX: usize = 16;
-    let mut short = String::new();
-    // Starts of open lists in `short`, innermost last, and whether each is `<Type as Trait>`.
-    let mut open: Vec<(usize, bool)> = Vec::new();
-    let mut last = ' ';
-    for character in name.chars() {
-        short.push(character);
-        match character {
-            '<' => open.push((short.len(), " (,&*[<".contains(last))),
-            '>' if last == '-' => {}
-            '>' => {
-                let Some((start, is_type)) = open.pop() else {
-                    return name.into();
-                };
-                let end = short.len() - 1;
-                if !is_type && end - start > ARGUMENTS_BYTES_MAX {
-                    short.replace_range(start..end, "…");
-                }
-            }
-            _ => {}
-        }
-        last = character;
-    }
-    if !open.is_empty() || short.len() == name.len() {
-        return name.into();
-    }
-    if let Some(end) = short.strip_suffix("<…>").map(str::len) {
-        short.truncate(end);
-    }
-    short.trim_end_matches("::").to_owned().into()
-}
-
 /// Percentage of `part` in `whole`; 0 if the whole is 0.
 #[must_use]
 pub fn percent(part: u64, whole: u64) -> f64 {
@@ -160,15 +117,18 @@ pub fn tick_rate(ticks: Ticks, sampled_ns: u64) -> Option<String> {
 
 /// Appends `text` with XML's special characters escaped.
 pub(crate) fn push_xml(out: &mut String, text: &str) {
-    for character in text.chars() {
-        match character {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            _ => out.push(character),
-        }
+    let mut rest = text;
+    while let Some(at) = rest.bytes().position(|byte| matches!(byte, b'&' | b'<' | b'>' | b'"')) {
+        out.push_str(&rest[..at]);
+        out.push_str(match rest.as_bytes()[at] {
+            b'&' => "&amp;",
+            b'<' => "&lt;",
+            b'>' => "&gt;",
+            _ => "&quot;",
+        });
+        rest = &rest[at + 1..];
     }
+    out.push_str(rest);
 }
 
 /// Formats `text` for a table cell: printable, and cut in the middle to `columns` characters,
@@ -200,21 +160,41 @@ pub fn cell(text: &str, columns: usize) -> String {
 /// ```
 #[must_use]
 pub fn wrapped(start: &str, parts: &[String], columns: usize) -> String {
-    let mut text = start.to_owned();
-    let mut line = start.chars().count();
-    for (index, part) in parts.iter().enumerate() {
-        let comma = usize::from(index + 1 < parts.len());
-        let length = part.chars().count();
-        if index > 0 && line + 1 + length + comma > columns {
-            text.push_str("\n  ");
-            line = 2;
+    let pieces = parts.iter().enumerate().map(|(index, part)| {
+        let start = if index == 0 { start } else { "" };
+        let comma = if index + 1 < parts.len() { "," } else { "" };
+        format!("{start}{part}{comma}")
+    });
+    filled(pieces, 2, columns)
+}
+
+/// Breaks a sentence between words, into lines of at most `columns` characters unless a word alone is
+/// longer. Further lines are indented by `indent`.
+///
+/// ```
+/// let text = emberline_flamegraph::text::wrapped_words("warn  clock  ahead by 2 s", 13, 20);
+/// assert_eq!(text, "warn  clock  ahead\n             by 2 s");
+/// ```
+#[must_use]
+pub fn wrapped_words(text: &str, indent: usize, columns: usize) -> String {
+    filled(text.split(' ').map(str::to_owned), indent, columns)
+}
+
+/// Joins pieces with spaces, in lines of at most `columns` characters.
+fn filled(pieces: impl Iterator<Item = String>, indent: usize, columns: usize) -> String {
+    let mut text = String::new();
+    let mut line = 0;
+    for (index, piece) in pieces.enumerate() {
+        let length = piece.chars().count();
+        if index > 0 && line + 1 + length > columns {
+            let _ = write!(text, "\n{:indent$}", "");
+            line = indent;
         } else if index > 0 {
             text.push(' ');
             line += 1;
         }
-        text.push_str(part);
-        text.push_str(&","[..comma]);
-        line += length + comma;
+        text += &piece;
+        line += length;
     }
     text
 }
@@ -248,26 +228,6 @@ mod tests {
             ("\u{feff}\u{ffff}", "\\u{feff}\\u{ffff}"),
         ] {
             assert_eq!(printable(name), expected);
-        }
-    }
-
-    #[test]
-    fn long_arguments_are_elided_and_names_stay() {
-        for (name, expected) in [
-            ("core::ptr::drop_in_place<alloc::vec::Vec<u8>>", "core::ptr::drop_in_place"),
-            (
-                "<core::iter::adapters::map::Map<std::fs::ReadDir, list::{closure#0}> as Iterator>::next",
-                "<core::iter::adapters::map::Map<…> as Iterator>::next",
-            ),
-            ("{closure#0}<f64, usize, usize, form_q::{closure_env#0}>", "{closure#0}"),
-            ("collect::<alloc::vec::Vec<usize>>", "collect"),
-            ("call<fn(usize) -> alloc::string::String, ()>", "call"),
-            ("std::operator<< <char, std::traits>", "std::operator<< <char, std::traits>"),
-            ("operator->", "operator->"),
-            ("a>b", "a>b"),
-            ("epoll_wait", "epoll_wait"),
-        ] {
-            assert_eq!(short_name(name), expected);
         }
     }
 

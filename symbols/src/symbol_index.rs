@@ -74,10 +74,11 @@ impl SymbolIndex {
             let name = table.name(symbol.name, NAME_BYTES_MAX as u64)?;
             Some(unversioned(&name).to_owned()).filter(|name| !name.is_empty())
         });
-        // `write` rather than `__write` and `__GI___libc_write`.
+        // `write` rather than `__write` and `__GI___libc_write`; but `__vdso_time`, because `time` is the
+        // C library's.
         names.min_by_key(|name| {
             let underscores = name.bytes().take_while(|byte| *byte == b'_').count();
-            (underscores, name.len(), name.clone())
+            (!name.starts_with("__vdso_"), underscores, name.len(), name.clone())
         })
     }
 

@@ -43,6 +43,33 @@ pub(crate) fn run() -> Result<Option<String>> {
     if let Some(missing) = missing()? {
         return Ok(Some(missing));
     }
+    for arguments in COMMANDS {
+        cargo_for_target(arguments)?;
+    }
+    Ok(None)
+}
+
+/// Builds everything that [`run`] runs, if nothing is missing.
+///
+/// # Errors
+/// If a build fails.
+pub(crate) fn prepare() -> Result<()> {
+    if missing()?.is_some() {
+        return Ok(());
+    }
+    for arguments in COMMANDS {
+        let own =
+            arguments.iter().position(|&argument| argument == "--").unwrap_or(arguments.len());
+        let mut arguments = arguments[..own].to_vec();
+        if arguments[0] == "test" {
+            arguments.push("--no-run");
+        }
+        cargo_for_target(&arguments)?;
+    }
+    Ok(())
+}
+
+fn cargo_for_target(arguments: &[&str]) -> Result<()> {
     // Compiled for emulation, where nothing is fast: without debug information the build is faster.
     let environment = [
         ("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", LINKER.to_owned()),
@@ -52,15 +79,13 @@ pub(crate) fn run() -> Result<Option<String>> {
         // Of the comparison with libgcc's unwinder, for each workload.
         ("SAMPLES", "100".to_owned()),
     ];
-    for arguments in COMMANDS {
-        let text = format!("cargo {}", arguments.join(" "));
-        announce(&text);
-        let status = cargo(arguments).envs(environment.clone()).status()?;
-        if !status.success() {
-            bail!("`{text}` failed ({status}) for aarch64; CONTRIBUTING.md has the environment");
-        }
+    let text = format!("cargo {}", arguments.join(" "));
+    announce(&text);
+    let status = cargo(arguments).envs(environment).status()?;
+    if !status.success() {
+        bail!("`{text}` failed ({status}) for aarch64; CONTRIBUTING.md has the environment");
     }
-    Ok(None)
+    Ok(())
 }
 
 /// What the step needs and this machine lacks.

@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use xtask::{announce, cargo, root};
 
-use crate::test::table::{self, Outcome, Row};
+use crate::test::table::{self, Outcome, Stopwatch};
 
 /// What to run.
 #[derive(clap::Args)]
@@ -55,7 +55,7 @@ const fn of_collector(name: &'static str, bytes_max: u32) -> Target {
 }
 
 /// All targets, those with the most inputs a second first.
-const TARGETS: [Target; 13] = [
+const TARGETS: [Target; 14] = [
     of_agent("messages", 4 << 10),
     of_agent("unwind", 4 << 10),
     of_agent("replies", 2 << 10),
@@ -63,6 +63,7 @@ const TARGETS: [Target; 13] = [
     of_agent("symbols", 16 << 10),
     of_agent("reduce", 16 << 10),
     of_agent("symbol-files", 16 << 10),
+    of_agent("split", 48 << 10),
     of_collector("imports", 8 << 10),
     of_collector("wire", 8 << 10),
     of_collector("parameters", 1 << 10),
@@ -101,7 +102,11 @@ const MINIMIZE_SECONDS: u32 = 20;
 /// # Errors
 /// If the build fails or a target finds a defect; then the input, and the command that runs it again.
 pub(crate) fn run(options: &Options) -> Result<()> {
-    build()?;
+    build("3")?;
+    run_targets(options)
+}
+
+fn run_targets(options: &Options) -> Result<()> {
     let is_wanted = |target: &&Target| {
         options.targets.is_empty() || options.targets.iter().any(|name| name == target.name)
     };
@@ -113,24 +118,27 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let mut rows = Vec::new();
     let mut failure = None;
     for target in targets {
+        let stopwatch = Stopwatch::start()?;
         let ran = target.run(options)?;
         let outcome = match ran.defect {
             None => Outcome::Note(ran.summary),
             Some(_) => Outcome::Failed,
         };
-        rows.push(Row { step: target.name.to_owned(), seconds: ran.seconds, outcome });
+        rows.push(stopwatch.stop(target.name.to_owned(), outcome)?);
         failure = failure.or(ran.defect);
     }
     eprint!("\n{}", table::render(&rows));
     failure.map_or(Ok(()), Err)
 }
 
-/// A short run of each target, for `cargo xtask test`. The seed is always the same.
+/// A short run of each target, for `cargo xtask test`. The seed is always the same, and the targets are
+/// not optimized, because compiling them takes longer than running them.
 ///
 /// # Errors
 /// Like [`run`].
 pub(crate) fn run_short() -> Result<()> {
-    run(&Options {
+    prepare_short()?;
+    run_targets(&Options {
         targets: Vec::new(),
         seconds: SHORT_SECONDS,
         runs: None,
@@ -139,12 +147,20 @@ pub(crate) fn run_short() -> Result<()> {
     })
 }
 
+/// Builds the targets for [`run_short`].
+///
+/// # Errors
+/// If they do not compile.
+pub(crate) fn prepare_short() -> Result<()> {
+    build("0")
+}
+
 /// The folder of everything that fuzzing leaves: builds, inputs, logs.
 fn folder() -> PathBuf {
     root().join("target/fuzz")
 }
 
-fn build() -> Result<()> {
+fn build(opt_level: &str) -> Result<()> {
     let compiler = Command::new("c++").arg("--version").output();
     if !compiler.is_ok_and(|output| output.status.success()) {
         bail!(
@@ -156,14 +172,14 @@ fn build() -> Result<()> {
     announce("building the fuzz targets");
     let mut build = cargo(&["build", "--release", "--quiet", "--manifest-path", "fuzz/Cargo.toml"]);
     build.args(["--target", PLATFORM, "--target-dir"]).arg(folder().join("build"));
-    let status = build.env("RUSTFLAGS", FLAGS.join(" ")).status().context("starting cargo")?;
+    build.env("RUSTFLAGS", FLAGS.join(" ")).env("CARGO_PROFILE_RELEASE_OPT_LEVEL", opt_level);
+    let status = build.status().context("starting cargo")?;
     ensure!(status.success(), "the fuzz targets do not compile");
     Ok(())
 }
 
 /// A run of a target.
 struct Ran {
-    seconds: f64,
     summary: String,
     defect: Option<anyhow::Error>,
 }
@@ -204,7 +220,7 @@ impl Target {
         let text = String::from_utf8_lossy(&fs::read(&log)?).into_owned();
         let summary = summary(&text, seconds);
         if status.success() {
-            return Ok(Ran { seconds, summary, defect: None });
+            return Ok(Ran { summary, defect: None });
         }
         eprintln!("{}", last_lines(&text, 40));
         let after = inputs_in(&crashes)?;
@@ -213,7 +229,7 @@ impl Target {
             Some(input) => self.defect(&self.minimized(&input)?),
             None => anyhow::anyhow!("{} ended ({status}): see {}", self.name, log.display()),
         };
-        Ok(Ran { seconds, summary, defect: Some(defect) })
+        Ok(Ran { summary, defect: Some(defect) })
     }
 
     fn limits(&self) -> [String; 4] {

@@ -4,6 +4,7 @@ mod aarch64;
 mod clients;
 mod dist;
 mod fuzz;
+mod packages;
 mod readers;
 mod soak;
 mod test;

@@ -128,8 +128,9 @@ fn prepare() -> Result<PathBuf> {
     Ok(ui)
 }
 
-/// Why the page cannot be checked here.
-fn missing() -> Option<String> {
+/// Why there is no page in a browser here: Chromium, which is installed if that is possible, or npm is missing.
+#[must_use]
+pub fn missing() -> Option<String> {
     let named = env::var_os(CHROMIUM_VARIABLE);
     if named.is_none() && !Path::new(CHROMIUM).exists() {
         install_chromium();
@@ -230,11 +231,11 @@ impl Collector {
         let mut lines = BufReader::new(stderr).lines();
         while let Some(line) = lines.next() {
             let line = line?;
-            if let Some(url) = url_in(&line) {
-                collector.url = url;
-            }
             if line.starts_with("Open ") {
                 collector.token = token_in(&line);
+            }
+            if let Some(url) = url_in(&line) {
+                collector.url = url;
                 // A later write to a closed pipe would fail.
                 thread::spawn(move || lines.for_each(drop));
                 return Ok(collector);
@@ -254,13 +255,13 @@ impl Drop for Collector {
     }
 }
 
-/// The collector's address in the first line that `demo` or `serve` prints.
+/// The collector's address in the second line that `demo` or `serve` prints.
 fn url_in(line: &str) -> Option<String> {
     let rest = line.split_once("collector on ")?.1;
     rest.split([',', ';']).next().map(str::to_owned)
 }
 
-/// The token in the link that `demo` prints.
+/// The token in the link that `demo` prints first.
 fn token_in(line: &str) -> Option<String> {
     let rest = line.split_once("#token=")?.1;
     rest.split_whitespace().next().map(str::to_owned)
@@ -288,7 +289,7 @@ mod tests {
         let line = "collector on http://127.0.0.1:4801; agents report there";
         assert_eq!(url_in(line).as_deref(), Some("http://127.0.0.1:4801"));
         assert_eq!(url_in("127.0.0.1:4747 is in use; taking a free port"), None);
-        let line = "Open http://127.0.0.1:4801/login#token=emb_1_2 in a browser, or query it";
+        let line = "Open http://127.0.0.1:4801/login#token=emb_1_2 in a browser";
         assert_eq!(token_in(line).as_deref(), Some("emb_1_2"));
         assert_eq!(token_in("Open http://127.0.0.1:4801 in a browser"), None);
     }

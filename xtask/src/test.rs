@@ -5,18 +5,19 @@
 //! and procedural macros with the build: for xtask alone, after a build, clippy took 25 s of CPU
 //! time instead of 54 s in the debug profile.
 
+mod ahead;
 pub(crate) mod table;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
-use std::time::Instant;
 use std::{env, fs, io};
 
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum as _;
 use xtask::{announce, cargo, page, root};
 
-use self::table::{Outcome, Row};
+use self::ahead::Ahead;
+use self::table::{Outcome, Stopwatch};
 use crate::{aarch64, clients, dist, fuzz, readers, tidy};
 
 /// What to run.
@@ -41,6 +42,9 @@ pub(crate) struct Options {
     /// Leave out these steps.
     #[arg(long, value_name = "STEP", value_enum, value_delimiter = ',')]
     skip: Vec<Step>,
+    /// Only compile and install what the steps `aarch64`, `fuzz` and `clients` need.
+    #[arg(long, conflicts_with = "quick")]
+    prepare: bool,
 }
 
 /// The steps, in the order in which they run.
@@ -66,10 +70,10 @@ enum Step {
     Build,
     /// The golden store, read with DuckDB; exported profiles, read with `go tool pprof` and others.
     Readers,
-    /// The Debian package, installed and removed in a copy of this machine's root; the systemd unit; the
-    /// manifests of Kubernetes.
+    /// The program without the feature `s3`, as it is shipped; its Debian package, installed and removed in a
+    /// copy of this machine's root; the systemd unit; the manifests of Kubernetes; the file of the container.
     Dist,
-    /// All tests of the workspace.
+    /// All tests of the workspace, with a program that has the feature `s3`.
     Test,
     /// The page in a browser.
     Page,
@@ -80,6 +84,13 @@ enum Step {
     /// Clients of other profilers from PyPI and npm, against a collector.
     Clients,
 }
+
+/// The client of S3 servers. All steps select it but the build of the program that is shipped, which does not have it.
+/// Only the program's own crate differs.
+const S3: &str = "emberline-cli/s3";
+
+/// Where tests say why they have no S3 server.
+const S3_SERVER_MISSING: &str = "target/release/s3-servers/missing";
 
 /// A command of cargo's.
 struct CargoCommand {
@@ -111,7 +122,17 @@ const FORMAT_PEERS: CargoCommand = CargoCommand {
 };
 
 const CLIPPY: CargoCommand = CargoCommand {
-    arguments: &["clippy", "--release", "--workspace", "--all-targets", "--", "-D", "warnings"],
+    arguments: &[
+        "clippy",
+        "--release",
+        "--workspace",
+        "--all-targets",
+        "--features",
+        S3,
+        "--",
+        "-D",
+        "warnings",
+    ],
     component: Some("clippy"),
     environment: None,
     advice: "fix the warnings above",
@@ -134,7 +155,7 @@ const CLIPPY_SMALL_AGENT: CargoCommand = CargoCommand {
 };
 
 const DOC: CargoCommand = CargoCommand {
-    arguments: &["doc", "--release", "--workspace", "--no-deps"],
+    arguments: &["doc", "--release", "--workspace", "--no-deps", "--features", S3],
     component: None,
     environment: Some(("RUSTDOCFLAGS", "-D warnings")),
     advice: "fix the warnings above",
@@ -172,22 +193,48 @@ const DENY: CargoCommand = CargoCommand {
 /// that the tests need: the binary alone needs fewer, and 61 crates would be compiled twice, among
 /// them the largest.
 const BUILD: CargoCommand = CargoCommand {
-    arguments: &["build", "--release", "--workspace", "--all-targets"],
+    arguments: &["build", "--release", "--workspace", "--all-targets", "--features", S3],
     component: None,
     environment: None,
     advice: "fix the errors above",
 };
 
 const TEST: CargoCommand = CargoCommand {
-    arguments: &["test", "--release", "--workspace"],
+    arguments: &["test", "--release", "--workspace", "--features", S3],
     component: None,
     environment: None,
     advice: "the failing tests are named above",
 };
 
-/// Without the tests of whole systems.
+/// The program as it is shipped. An example among the targets selects the features of dependencies that tests
+/// need, so that no crate but the program's own is compiled again.
+const BUILD_SHIPPED: CargoCommand = CargoCommand {
+    arguments: &[
+        "build",
+        "--release",
+        "--workspace",
+        "--bin",
+        "emberline",
+        "--example",
+        "async_tasks",
+    ],
+    ..BUILD
+};
+
+/// Without `system`, the tests of whole systems, and `seeds`, simulated crashes. Their packages are not
+/// excluded, because dependencies would then have other features and be compiled again.
 const TEST_QUICK: CargoCommand = CargoCommand {
-    arguments: &["test", "--release", "--workspace", "--exclude", "emberline-tests"],
+    arguments: &[
+        "test",
+        "--release",
+        "--workspace",
+        "--features",
+        S3,
+        "--lib",
+        "--bins",
+        "--test=[!s]*",
+        "--test=s[!ey]*",
+    ],
     ..TEST
 };
 
@@ -196,13 +243,22 @@ const TEST_QUICK: CargoCommand = CargoCommand {
 /// # Errors
 /// If a step fails; names it and the command that runs only that step.
 pub(crate) fn run(options: &Options) -> Result<()> {
+    if options.prepare {
+        return options.steps().try_for_each(Step::prepare);
+    }
     let mut rows = Vec::new();
     let mut failure = None;
-    for &step in Step::value_variants() {
-        if !options.wants(step) {
-            continue;
+    let mut ahead = None;
+    for step in options.steps() {
+        let stopwatch = Stopwatch::start()?;
+        if failure.is_none() && step == Step::Test {
+            let later: Vec<String> =
+                options.steps().filter(|step| step.can_be_prepared()).map(Step::name).collect();
+            ahead = (!later.is_empty()).then(|| Ahead::start(&later)).transpose()?;
         }
-        let started = Instant::now();
+        if step.can_be_prepared() {
+            ahead.take().map_or(Ok(()), Ahead::wait)?;
+        }
         let outcome = match failure {
             Some(_) => Outcome::Skipped("an earlier step failed".into()),
             None => step.run(options).unwrap_or_else(|error| {
@@ -210,7 +266,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
                 Outcome::Failed
             }),
         };
-        rows.push(Row { step: step.name(), seconds: started.elapsed().as_secs_f64(), outcome });
+        rows.push(stopwatch.stop(step.name(), outcome)?);
     }
     eprint!("\n{}", table::render(&rows));
     match failure {
@@ -225,6 +281,11 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 }
 
 impl Options {
+    /// The steps that are wanted, in their order.
+    fn steps(&self) -> impl Iterator<Item = Step> {
+        Step::value_variants().iter().copied().filter(|&step| self.wants(step))
+    }
+
     fn wants(&self, step: Step) -> bool {
         let is_named = self.only.is_empty() || self.only.contains(&step);
         let is_quick = !matches!(
@@ -256,6 +317,20 @@ impl Step {
     fn name(self) -> String {
         let value = self.to_possible_value().expect("every step can be named");
         value.get_name().to_owned()
+    }
+
+    fn can_be_prepared(self) -> bool {
+        matches!(self, Step::Aarch64 | Step::Fuzz | Step::Clients)
+    }
+
+    /// Compiles and installs what the step needs.
+    fn prepare(self) -> Result<()> {
+        match self {
+            Step::Aarch64 => aarch64::prepare(),
+            Step::Fuzz => fuzz::prepare_short(),
+            Step::Clients => clients::prepare(),
+            _ => Ok(()),
+        }
     }
 
     fn run(self, options: &Options) -> Result<Outcome> {
@@ -290,11 +365,16 @@ impl Step {
                 Ok(missing.map_or(Outcome::Passed, Outcome::Skipped))
             }
             Step::Dist => {
+                BUILD_SHIPPED.run()?;
                 let missing = dist::check(&root().join("target/release/emberline"))?;
                 Ok(missing.map_or(Outcome::Passed, Outcome::Skipped))
             }
             Step::Test if options.quick => TEST_QUICK.run(),
-            Step::Test => TEST.run(),
+            Step::Test => {
+                // The step `dist` replaces the program that the tests run. Nothing is compiled again.
+                BUILD.run()?;
+                test_all()
+            }
             Step::Page => {
                 let missing = page::run(&root().join("target/release/emberline"))?;
                 Ok(missing.map_or(Outcome::Passed, Outcome::Skipped))
@@ -336,6 +416,23 @@ impl CargoCommand {
     fn text(&self) -> String {
         let environment = self.environment.map(|(name, value)| format!("{name}=\"{value}\" "));
         format!("{}cargo {}", environment.unwrap_or_default(), self.arguments.join(" "))
+    }
+}
+
+/// Runs all tests. Tests of stores in buckets are left out if their server cannot be installed.
+fn test_all() -> Result<Outcome> {
+    let missing = root().join(S3_SERVER_MISSING);
+    if missing.exists() {
+        fs::remove_file(&missing)?;
+    }
+    let outcome = TEST.run()?;
+    match fs::read_to_string(missing) {
+        Ok(reason) => {
+            let reason = reason.lines().next_back().unwrap_or_default().to_owned();
+            Ok(Outcome::Skipped(format!("only the tests of stores in buckets: {reason}")))
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(outcome),
+        Err(error) => Err(error).context("reading which server of the tests is missing"),
     }
 }
 

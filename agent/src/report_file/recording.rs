@@ -7,6 +7,8 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use profiler_core::limits::bounded;
+
 use super::error::ReportError;
 use super::program::Program;
 use crate::{Agent, RunGuard, StartError, mark_run, shipping};
@@ -14,6 +16,11 @@ use crate::{Agent, RunGuard, StartError, mark_run, shipping};
 /// The program, if it is not in a folder of `PATH`.
 const PROGRAM_VARIABLE: &str = "EMBERLINE_PROGRAM";
 const PROGRAM_DEFAULT: &str = "emberline";
+
+/// Tells the program what the report is about. A variable, because an older program ignores it.
+const ABOUT_VARIABLE: &str = "EMBERLINE_REPORT_PROGRAM";
+/// Most bytes of this process's command line in a report.
+const ABOUT_BYTES_MAX: usize = 4_096;
 
 /// Most time for the first names of functions and the last flush, when the agent is the report's own.
 const FLUSH_MAX: Duration = Duration::from_secs(10);
@@ -77,8 +84,15 @@ fn emberline(name: &str, file: &Path) -> Command {
     let program = std::env::var_os(PROGRAM_VARIABLE).filter(|path| !path.is_empty());
     let program = program.unwrap_or_else(|| OsString::from(PROGRAM_DEFAULT));
     let mut command = Command::new(PathBuf::from(program));
-    command.arg(name).arg("--output").arg(file);
+    command.arg(name).arg("--output").arg(file).env(ABOUT_VARIABLE, command_line());
     command
+}
+
+/// The command line of this process, or the beginning of a long one.
+fn command_line() -> String {
+    let arguments: Vec<_> =
+        std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect();
+    bounded(&arguments.join(" "), ABOUT_BYTES_MAX).into_owned()
 }
 
 /// A name that no other report of the fleet has.

@@ -22,6 +22,9 @@ pub(crate) struct SamplerOptions {
     pub(crate) task_rows_per_second: u32,
     /// For the symbolizer: who names functions.
     pub(crate) symbols: Symbols,
+    /// For the symbolizer: whether it sends symbols when the collector asks for them.
+    #[cfg(feature = "ship")]
+    pub(crate) symbol_upload: bool,
 }
 
 impl SamplerOptions {

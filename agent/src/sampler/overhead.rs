@@ -12,9 +12,11 @@ const DELIVERY_NS: u64 = 2_000;
 const HANDLER_NS_MAX: u64 = 20_000;
 /// Unspent time that can be saved up, in nanoseconds of the process's life.
 const BURST_NS: u64 = 2_000_000_000;
-/// At its start an agent may spend half of what it would earn in this time; in return it earns only
-/// the other half until the time has passed.
-const START_NS: u64 = 60_000_000_000;
+/// At its start an agent may spend a part of what it would earn in this time; in return it earns only
+/// the rest until the time has passed. If that took less time, an agent that costs most of the limit would
+/// skip ticks until then.
+const START_NS: u64 = 600_000_000_000;
+const START_PART: i64 = 20;
 /// Longest time between two ticks. A tick in debt costs little, because it visits no known thread and
 /// asks only two, so even at this rate the debt is paid off.
 const PAUSE_NS_MAX: u64 = 20_000_000;
@@ -166,7 +168,7 @@ impl Meter {
             limit,
             own_ns: share_of(BURST_NS, limit),
             all_ns: share_of(BURST_NS, limit),
-            start_ns: share_of(START_NS, limit) / 2,
+            start_ns: share_of(START_NS, limit) / START_PART,
             earned_to_ns: now.ns,
             sampler_cpu_ns: 0,
             others_cpu_ns: 0,
@@ -186,7 +188,7 @@ impl Meter {
         self.tick = now;
         let mut earned = share_of(now.ns.saturating_sub(self.earned_to_ns), self.limit);
         if now.ns.saturating_sub(self.first.ns) < START_NS {
-            earned /= 2;
+            earned -= earned / START_PART;
         }
         self.earned_to_ns = now.ns;
         let saved_max = share_of(BURST_NS, self.limit);
@@ -320,7 +322,7 @@ mod tests {
 
         #[test]
         fn visits_take_what_is_left_and_no_tick_is_skipped_for_them(
-            fixed in prop::collection::vec(5_000..40_000u64, 12_000..12_001),
+            fixed in prop::collection::vec(5_000..40_000u64, 60_000..60_001),
             others in 0..40_000u64,
         ) {
             let mut meter = meter();
@@ -336,8 +338,8 @@ mod tests {
                 prop_assert_eq!(meter.throttle_ticks(TICK_NS), 0);
                 now += TICK_NS;
             }
-            // Two minutes: the first one's worth may be spent at its start.
-            let spent = own + 12_000 * others;
+            // Ten minutes: a part of what they earn may be spent at their start.
+            let spent = own + 60_000 * others;
             prop_assert!(spent <= now / 100 + BURST_NS / 100, "{} of {} ns", spent, now / 100);
         }
     }
@@ -347,20 +349,20 @@ mod tests {
         let mut meter = meter();
         for tick in 1..=1000 {
             meter.begin_tick(at(tick * TICK_NS));
-            meter.count_sampler(tick * 45_000);
+            meter.count_sampler(tick * 90_000);
             assert_eq!(meter.throttle_ticks(TICK_NS), 0);
         }
     }
 
     #[test]
-    fn what_is_done_once_borrows_from_the_first_minute() {
+    fn what_is_done_once_borrows_from_the_first_ten_minutes() {
         let mut meter = meter();
         meter.count_sampler(290_000_000);
         meter.count_start(290_000_000);
         assert!(!meter.is_in_debt());
         meter.count_others(20_000_000);
         meter.count_others(40_000_000);
-        assert!(meter.is_in_debt(), "half of a minute's time and the saved two seconds are spent");
+        assert!(meter.is_in_debt(), "0.3 s and the saved two seconds are spent");
         assert_eq!(meter.visit_budget(TICK_NS).known_ns, 0);
         for tick in 1..=6_000 {
             meter.begin_tick(at(tick * TICK_NS));

@@ -26,7 +26,7 @@ use crate::SamplerMode;
 use crate::clock::monotonic_ns;
 use crate::control::{Control, DesiredSettings};
 use crate::sys::{process, processor};
-use crate::{log, registry, threads};
+use crate::{log, registry, run, threads};
 
 /// The time in a tick after which no further visit begins, whatever the budget is.
 const VISITING_NS_MAX: u64 = 2_000_000;
@@ -49,6 +49,10 @@ pub(crate) struct Sampler {
     agent_version: u64,
     last_tick_ns: u64,
     cycle_start_ns: u64,
+    /// [`run::next_id`] when the cycle began.
+    next_run: u64,
+    /// When a cycle last ended early because a run started.
+    cut_ns: u64,
     ticks: Ticks,
 }
 
@@ -105,6 +109,8 @@ impl Sampler {
             agent_version: 0,
             last_tick_ns: now,
             cycle_start_ns: now,
+            next_run: run::next_id(),
+            cut_ns: 0,
             ticks: Ticks::default(),
         }
     }
@@ -141,7 +147,9 @@ impl Sampler {
         self.count_tick();
         self.last_tick_ns = now;
         let has_new_settings = self.schedule.new_settings(&self.control).is_some();
-        let is_complete = now.saturating_sub(self.cycle_start_ns) >= self.options.cycle_ns;
+        let run_started = self.run_started(now);
+        let is_complete =
+            run_started || now.saturating_sub(self.cycle_start_ns) >= self.options.cycle_ns;
         if last {
             self.threads.iter_mut().for_each(|thread| self.probe.count_to_the_end(thread, now));
             self.remove_gone(now);
@@ -154,10 +162,21 @@ impl Sampler {
             let dump =
                 request.map(|request| RawThreadDump::new(request, self.threads.as_slice(), now));
             let sealed = self.seal(last, dump, cycles);
+            if run_started && sealed {
+                self.cut_ns = now;
+            }
             if has_new_settings && sealed {
                 self.apply_settings(now);
             }
         }
+    }
+
+    /// Whether a run has started in this cycle and ends it. A cycle counts whole to the second in which
+    /// it starts, so the samples of a short run would otherwise count to the second before it. At most
+    /// once per length of a cycle, so that a program with many runs has at most twice as many cycles.
+    fn run_started(&self, now: u64) -> bool {
+        let cut_recently = now.saturating_sub(self.cut_ns) < self.options.cycle_ns;
+        !cut_recently && run::next_id() != self.next_run
     }
 
     /// Counts the time until this tick of the threads that were last seen blocked and have not
@@ -304,6 +323,7 @@ impl Sampler {
         });
         if sealed {
             self.cycle_start_ns = stop_ns;
+            self.next_run = run::next_id();
             self.ticks = Ticks::default();
             if let Some(request) = request {
                 self.schedule.dump_sent(request);

@@ -23,7 +23,7 @@ const SMALL_BYTES_MAX: u64 = 64 << 10;
 const DEBUG_FILES: &str = "/usr/lib/debug";
 
 const HEADER_BYTES: usize = 64;
-const SECTION_HEADER_BYTES: usize = 64;
+pub(super) const SECTION_HEADER_BYTES: usize = 64;
 const SHT_SYMTAB: u32 = 2;
 const SHT_NOTE: u32 = 7;
 const SHT_NOBITS: u32 = 8;
@@ -75,6 +75,16 @@ fn open_regular(path: &Path) -> Option<File> {
 impl Elf {
     pub(super) fn open(path: &Path, cache: &ChunkCache) -> Option<Elf> {
         let (file, identity) = CachedFile::new(open_regular(path)?, cache)?;
+        Elf::read(path, file, identity)
+    }
+
+    /// A copy of a file that only exists in memory.
+    pub(super) fn in_memory(path: &Path, content: Vec<u8>, cache: &ChunkCache) -> Option<Elf> {
+        let (file, identity) = CachedFile::in_memory(content, cache);
+        Elf::read(path, file, identity)
+    }
+
+    fn read(path: &Path, file: CachedFile, identity: FileIdentity) -> Option<Elf> {
         let mut header = [0; HEADER_BYTES];
         file.read(0, &mut header).ok()?;
         // The magic number, 64 bits, little-endian.

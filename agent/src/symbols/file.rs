@@ -1,4 +1,4 @@
-//! Files of symbols, read in parts through a small cache.
+//! Files of symbols, read in parts through a small cache. A file may also be a copy in memory.
 //!
 //! Nothing is mapped: a mapped file that somebody truncates would end the host with `SIGBUS`.
 //! Reads of a truncated file fail instead, and the cache bounds the memory whatever the file's size.
@@ -55,10 +55,16 @@ impl ChunkCache {
 /// An open file, read through the cache.
 #[derive(Debug)]
 pub(super) struct CachedFile {
-    file: CheckedFile,
+    source: Source,
     bytes: u64,
     cache: ChunkCache,
     table: RefCell<Table>,
+}
+
+#[derive(Debug)]
+enum Source {
+    File(CheckedFile),
+    Memory(Vec<u8>),
 }
 
 /// By number of a chunk of the file: 1 + its place in the cache, or 0.
@@ -86,8 +92,19 @@ impl CachedFile {
             bytes,
             modified_ns: metadata.mtime().wrapping_mul(1_000_000_000) + metadata.mtime_nsec(),
         };
+        Some((CachedFile::of(Source::File(file), bytes, cache), identity))
+    }
+
+    /// A copy of a file that only exists in memory.
+    pub(super) fn in_memory(content: Vec<u8>, cache: &ChunkCache) -> (CachedFile, FileIdentity) {
+        let bytes = content.len() as u64;
+        let identity = FileIdentity { device: 0, inode: 0, bytes, modified_ns: 0 };
+        (CachedFile::of(Source::Memory(content), bytes, cache), identity)
+    }
+
+    fn of(source: Source, bytes: u64, cache: &ChunkCache) -> CachedFile {
         let table = RefCell::new(Table { round: 0, places: Vec::new() });
-        Some((CachedFile { file, bytes, cache: cache.clone(), table }, identity))
+        CachedFile { source, bytes, cache: cache.clone(), table }
     }
 
     pub(super) fn bytes(&self) -> u64 {
@@ -96,8 +113,18 @@ impl CachedFile {
 
     /// Reads `buffer.len()` bytes at `offset`, without keeping them.
     pub(super) fn read_uncached(&self, offset: u64, buffer: &mut [u8]) -> Result<(), Unreadable> {
-        let file = self.file.if_same().ok_or(Unreadable)?;
-        file.read_exact_at(buffer, offset).map_err(|_| Unreadable)
+        match &self.source {
+            Source::File(file) => {
+                let file = file.if_same().ok_or(Unreadable)?;
+                file.read_exact_at(buffer, offset).map_err(|_| Unreadable)
+            }
+            Source::Memory(content) => {
+                let start = usize::try_from(offset).map_err(|_| Unreadable)?;
+                let part = content.get(start..).and_then(|rest| rest.get(..buffer.len()));
+                buffer.copy_from_slice(part.ok_or(Unreadable)?);
+                Ok(())
+            }
+        }
     }
 
     /// Reads `buffer.len()` bytes at `offset`.

@@ -15,6 +15,7 @@ pub mod fuzzing;
 #[cfg(feature = "ship")]
 mod piece;
 mod section;
+mod vdso;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -116,7 +117,7 @@ impl Resolver {
                 (Some(module), _) if self.leaves(module) => {}
                 (Some(module), Some(cache)) => {
                     open = OpenModule::open(module, cache, self.is_program(module));
-                    if self.symbols == Symbols::Auto && !module.build_id.is_empty() {
+                    if self.symbols == Symbols::Auto && collector_may_know(module) {
                         open = open.filter(OpenModule::names_functions);
                     }
                 }
@@ -142,9 +143,9 @@ impl Resolver {
         self.memory = cache.and_then(ChunkCache::into_memory);
     }
 
-    /// Whether the collector names the module's functions. Without a build id it cannot know them.
+    /// Whether the collector names the module's functions.
     fn leaves(&self, module: &CodeModule) -> bool {
-        self.symbols == Symbols::Collector && !module.build_id.is_empty()
+        self.symbols == Symbols::Collector && collector_may_know(module)
     }
 
     fn is_program(&self, module: &CodeModule) -> bool {
@@ -213,13 +214,23 @@ struct OpenModule {
     is_program: bool,
 }
 
+/// Whether a collector can have names of the module: it needs a build id, and the vDSO has no file that somebody
+/// would upload.
+fn collector_may_know(module: &CodeModule) -> bool {
+    !module.build_id.is_empty() && !vdso::is_vdso(module)
+}
+
 impl OpenModule {
     fn open(module: &CodeModule, cache: &ChunkCache, is_program: bool) -> Option<OpenModule> {
         let is_loaded = |elf: &Elf| {
             module.build_id.is_empty() || elf.build_id().as_deref() == Some(&*module.build_id)
         };
-        let at_path = Elf::open(Path::new(&*module.path), cache).filter(is_loaded);
-        let binary = at_path.or_else(|| {
+        let found = if vdso::is_vdso(module) {
+            vdso::open(module, cache)
+        } else {
+            Elf::open(Path::new(&*module.path), cache)
+        };
+        let binary = found.filter(is_loaded).or_else(|| {
             // The program's file was deleted or replaced.
             let own = Elf::open(Path::new("/proc/self/exe"), cache)?;
             (!module.build_id.is_empty() && is_loaded(&own)).then_some(own)

@@ -17,7 +17,7 @@ use super::query::{OutputArgs, UrlArgs};
     A change \"exceeds noise\" if it is larger than chance explains, given the number of tasks and how\n\
     much each side fluctuates; of such changes at most 5% are expected to be false alarms. \"too few\":\n\
     with so few tasks no change could exceed noise. For the names that changed most, the functions\n\
-    whose self time per task changed most follow.\n\n\
+    whose self time per task, running and waiting, changed most follow.\n\n\
     The flame graph compares shares of the time of tasks, running and waiting, so that sides of different\n\
     lengths compare: red functions have a larger share after, blue ones a smaller one.")]
 pub(crate) struct CompareArgs {

@@ -29,7 +29,7 @@ pub(crate) use debuginfod::DebuginfodUrls;
 pub(crate) use doctor::{DoctorArgs, DoctorFormat};
 pub(crate) use import::ImportArgs;
 pub(crate) use query::{
-    AskArgs, FileFormat, ProfileArgs, ProfileFormat, ProfileSort, RangeArgs, RowFormat,
+    AskArgs, FileFormat, ProfileArgs, ProfileFormat, ProfileSort, RangeArgs, RowFormat, Stacks,
     TaskOutcome, TasksArgs, TasksFormat, ThreadDumpArgs, ViewArgs, WorkersArgs, WorkersCommand,
     WorkersSetArgs, word,
 };
@@ -37,8 +37,8 @@ pub(crate) use quota::settings as quota_settings;
 pub(crate) use record::RecordArgs;
 pub(crate) use reference::{CompletionsArgs, ManArgs};
 pub(crate) use report::{ReportArgs, ReportCommand, ReportDiffArgs};
-pub(crate) use scrape::ScrapeArg;
-pub(crate) use service::{DemoArgs, FleetWorkerArgs, LogFormat, ServeArgs};
+pub(crate) use scrape::{ScrapeArg, is_scraped_url};
+pub(crate) use service::{AckArg, DemoArgs, FleetWorkerArgs, LogFormat, ServeArgs};
 pub(crate) use store::{StoreArgs, StoreCommand, StorePlaceArgs};
 pub(crate) use symbols::{
     CollectSymbolsArgs, FetchSymbolsArgs, ReduceSymbolsArgs, SymbolsArgs, SymbolsCommand,

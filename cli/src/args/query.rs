@@ -363,6 +363,10 @@ pub(crate) struct ThreadDumpArgs {
     /// A stack for each thread, even if several have the same.
     #[arg(long)]
     pub(crate) no_group: bool,
+
+    /// Which frames of stacks are omitted.
+    #[arg(long, value_enum, value_name = "FRAMES", default_value_t = Stacks::Simple)]
+    pub(crate) stacks: Stacks,
 }
 
 /// `emberline workers`

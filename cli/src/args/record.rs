@@ -19,6 +19,11 @@ pub(crate) struct RecordArgs {
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: PathBuf,
 
+    /// Command line of the programs in the report: its summary shows it. That of a program after --
+    /// is known. Guards of `emberline_agent::report` set it.
+    #[arg(long, value_name = "TEXT", env = "EMBERLINE_REPORT_PROGRAM")]
+    pub(crate) about: Option<String>,
+
     /// The program and its arguments.
     #[arg(last = true, value_name = "PROGRAM")]
     pub(crate) program: Vec<OsString>,

@@ -37,6 +37,11 @@ pub(crate) struct ReportArgs {
         value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub(crate) wait: Option<u64>,
 
+    /// Command line of the program in the report: its summary shows it. Guards of
+    /// `emberline_agent::report` set it.
+    #[arg(long, value_name = "TEXT", env = "EMBERLINE_REPORT_PROGRAM")]
+    pub(crate) about: Option<String>,
+
     /// Also write the rows as Parquet next to the report: FILE.tasks.parquet, and functions, resources,
     /// transfers and timeline likewise, without the extension of FILE.
     #[arg(long)]

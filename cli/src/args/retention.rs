@@ -62,7 +62,7 @@ pub(super) fn age(text: &str) -> Result<Duration, String> {
 }
 
 /// A size such as `500MB` or `2GiB`, in bytes.
-fn size(text: &str) -> Result<u64, String> {
+pub(super) fn size(text: &str) -> Result<u64, String> {
     const UNITS: [(&str, u64); 6] = [
         ("MB", 1_000_000),
         ("GB", 1_000_000_000),

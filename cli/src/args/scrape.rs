@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::client::external::split_query;
+
 /// Length of a profile unless told otherwise.
 const EVERY_DEFAULT: Duration = Duration::from_secs(15);
 const EVERY_MIN: Duration = Duration::from_secs(1);
@@ -18,12 +20,16 @@ pub(crate) struct ScrapeArg {
     pub(crate) every: Duration,
 }
 
+/// Whether a part of a list of services is a URL, with which a service begins.
+pub(crate) fn is_scraped_url(part: &str) -> bool {
+    ["http://", "https://"].iter().any(|scheme| part.starts_with(scheme))
+}
+
 /// Parses `URL[,name=NAME][,every=TIME]`.
 pub(super) fn scrape(text: &str) -> Result<ScrapeArg, String> {
     let mut parts = text.split(',');
     let url = parts.next().unwrap_or_default();
-    let is_http = ["http://", "https://"].iter().any(|scheme| url.starts_with(scheme));
-    if !is_http {
+    if !is_scraped_url(url) {
         return Err("expected http://HOST:PORT or https://HOST:PORT, such as \
                     http://127.0.0.1:6060,name=shop,every=15s"
             .to_owned());
@@ -45,11 +51,14 @@ pub(super) fn scrape(text: &str) -> Result<ScrapeArg, String> {
 
 /// The host with its port, and the address with the path of pprof unless it has another one.
 fn with_path(url: &str) -> (String, String) {
-    let (scheme, rest) = url.split_once("://").unwrap_or(("http", url));
+    let (address, query) = split_query(url);
+    let (scheme, rest) = address.split_once("://").unwrap_or(("http", address));
     let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
     let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
-    let url =
-        if path.is_empty() { format!("{scheme}://{authority}{PATH}") } else { url.to_owned() };
+    let url = match path {
+        "" => format!("{scheme}://{authority}{PATH}{query}"),
+        _ => url.to_owned(),
+    };
     (host.to_owned(), url)
 }
 
@@ -77,6 +86,9 @@ mod tests {
         let target = scrape("https://h/prof?x=1,name=shop,every=5s").unwrap();
         assert_eq!((&*target.url, &*target.name), ("https://h/prof?x=1", "shop"));
         assert_eq!(target.every, Duration::from_secs(5));
+        let target = scrape("http://h:6060?key=s3cret").unwrap();
+        let expected = ("http://h:6060/debug/pprof/profile?key=s3cret", "h:6060");
+        assert_eq!((&*target.url, &*target.name), expected);
         for (text, hint) in [
             ("h:6060", "expected http://HOST:PORT"),
             ("http://h,evry=5s", "unknown option \"evry=5s\""),

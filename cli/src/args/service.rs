@@ -5,12 +5,13 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use collector::serve::Listen;
+use collector::store::{StoreName, StorePlace};
 
 use super::LISTEN_DEFAULT;
 use super::debuginfod::{DebuginfodUrls, debuginfod_urls};
 use super::query::milliseconds;
 use super::quota::{QuotaArg, quota};
-use super::retention::RetentionArgs;
+use super::retention::{RetentionArgs, size};
 use super::scrape::{ScrapeArg, scrape};
 
 /// `emberline serve`
@@ -19,6 +20,7 @@ use super::scrape::{ScrapeArg, scrape};
     emberline serve                                   on this machine, port 4747\n  \
     emberline serve --data /var/lib/emberline         keep data across restarts\n  \
     emberline serve --data DIR --retention-size 50GB --retention-tasks 90d\n  \
+    emberline serve --store s3://profiles/prod --name c1   keep data in a bucket\n  \
     emberline serve --listen 127.0.0.1:0              on any free port, which it prints\n  \
     emberline serve --listen unix:/run/user/1000/emberline.sock\n  \
     emberline serve --tls-cert cert.pem --tls-key key.pem\n  \
@@ -68,9 +70,30 @@ pub(crate) struct ServeArgs {
     pub(crate) public_names: Vec<String>,
 
     /// Folder of the store, created if it does not exist. One collector at a time can use it. Default:
-    /// no store; memory holds the last 256 MiB of tables.
+    /// no store; memory holds the last 256 MiB of tables. With --store: folder for the log of --ack disk,
+    /// and for copies of tables.
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
+
+    /// Store in a bucket of an S3-compatible server, s3://BUCKET/PREFIX, or file:///FOLDER. The collector
+    /// owns PREFIX/NAME. Credentials and endpoint are in AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY,
+    /// AWS_REGION, AWS_ENDPOINT and AWS_ALLOW_HTTP.
+    #[arg(long, value_name = "URL", requires = "name", help_heading = "Bucket")]
+    pub(crate) store: Option<StorePlace>,
+
+    /// Name of this collector in the store. One collector at a time may have it.
+    #[arg(long, value_name = "NAME", requires = "store", help_heading = "Bucket")]
+    pub(crate) name: Option<StoreName>,
+
+    /// What an acknowledgment means: the data is on the disk of --data, or in the store. Default: disk
+    /// with --data, else store.
+    #[arg(long, value_name = "WHERE", value_enum, requires = "store", help_heading = "Bucket")]
+    pub(crate) ack: Option<AckArg>,
+
+    /// Most bytes of copies of the store's tables, in the folder of --data (default 2GiB), or else in memory
+    /// (default 256MiB).
+    #[arg(long, value_name = "SIZE", requires = "store", value_parser = size, help_heading = "Bucket")]
+    pub(crate) cache_size: Option<u64>,
 
     /// Folder with debug files in GNU layout, `DIR/.build-id/xx/yyyy.debug`: names of functions for
     /// stripped programs. See also `emberline symbols`.
@@ -142,9 +165,22 @@ pub(crate) struct ServeArgs {
     #[command(flatten)]
     pub(crate) retention: RetentionArgs,
 
+    /// How long the last owner of the store is watched, for tests. Default: 15 s.
+    #[arg(long, value_name = "TIME", value_parser = milliseconds, hide = true)]
+    pub(crate) owner_watch: Option<f64>,
+
     /// How often data in memory is written to tables, for tests. Default: each minute.
     #[arg(long, value_name = "TIME", value_parser = milliseconds, hide = true)]
     pub(crate) seal_every: Option<f64>,
+}
+
+/// Where data is when it is acknowledged.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum AckArg {
+    /// On the local disk.
+    Disk,
+    /// In the store.
+    Store,
 }
 
 /// Form of the log.

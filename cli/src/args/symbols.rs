@@ -13,6 +13,7 @@ use super::retention::age;
 #[command(after_help = "Examples:\n  \
     emberline symbols upload target/release/worker    before the program is stripped\n  \
     emberline symbols upload worker.debug             what `objcopy --only-keep-debug` wrote\n  \
+    emberline symbols upload worker.dwp               split debug information, next to its program\n  \
     emberline symbols list                            which builds have names\n\n\
     A collector names the functions of stripped programs from symbol files, also for the past. They\n\
     belong to a build id: `file PROGRAM` prints it. docs/SYMBOLS.md has all ways.")]
@@ -27,7 +28,8 @@ pub(crate) enum SymbolsCommand {
     #[command(after_help = "Examples:\n  \
         emberline symbols upload target/release/worker\n  \
         emberline symbols upload --url https://profiles:4747 build/*.debug\n\n\
-        Reads executables, libraries and debug files here, and sends only a table of names. Needs a \
+        Reads executables, libraries and debug files here, and sends only a table of names. Split debug \
+        information is found in NAME.dwp next to NAME, and in the .dwo files of the build. Needs a \
         token of role operator, if the collector has tokens. An upload that broke off continues where it \
         was; files that the collector has are not sent.")]
     Upload(UploadSymbolsArgs),
@@ -64,7 +66,7 @@ pub(crate) enum SymbolsCommand {
 /// `emberline symbols upload`
 #[derive(Args, Debug)]
 pub(crate) struct UploadSymbolsArgs {
-    /// Executables, libraries, debug files, or symbol files.
+    /// Executables, libraries, debug files, packages of split debug information (.dwp), or symbol files.
     #[arg(required = true, value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
 

@@ -19,6 +19,8 @@ const POST_TIMEOUT: Duration = Duration::from_secs(30);
 const ANSWER_BYTES_MAX: u64 = 64 << 10;
 /// Largest file.
 const DOWNLOAD_BYTES_MAX: u64 = 4 << 30;
+/// Takes the place of a secret.
+const HIDDEN: &str = "[hidden]";
 /// debuginfod's own files may be redirected to a mirror.
 const REDIRECTS_MAX: u32 = 3;
 
@@ -102,15 +104,31 @@ pub(crate) fn fetch_profile(
     Ok(profile)
 }
 
-/// A URL as it may be shown.
-pub(crate) fn without_password(url: &str) -> String {
-    if let Some((scheme, rest)) = url.split_once("://")
-        && let Some((authority, path)) = rest.split_once('/').or(Some((rest, "")))
-        && let Some((_, host)) = authority.rsplit_once('@')
-    {
-        return format!("{scheme}://[hidden]@{host}/{path}");
+/// A URL without its query, and the query with its question mark.
+pub(crate) fn split_query(url: &str) -> (&str, &str) {
+    url.split_at(url.find('?').unwrap_or(url.len()))
+}
+
+/// A URL as it may be shown: without its user and password, and without the values of its query, of which any
+/// may be a secret.
+pub(crate) fn without_secrets(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    let (address, query) = split_query(rest);
+    let (authority, path) = address.split_at(address.find('/').unwrap_or(address.len()));
+    let mut shown = match authority.rsplit_once('@') {
+        Some((_, host)) => format!("{scheme}://{HIDDEN}@{host}{path}"),
+        None => format!("{scheme}://{address}"),
+    };
+    let parameters = query.strip_prefix('?').map(|query| query.split('&')).into_iter().flatten();
+    for (number, parameter) in parameters.enumerate() {
+        shown.push(if number == 0 { '?' } else { '&' });
+        if let Some((name, _)) = parameter.split_once('=') {
+            shown += name;
+            shown.push('=');
+        }
+        shown += HIDDEN;
     }
-    url.to_owned()
+    shown
 }
 
 /// A server that receives messages.
@@ -155,5 +173,27 @@ impl Receiver {
         let answer = response.into_body().into_with_config().limit(u64::MAX).reader();
         answer.take(ANSWER_BYTES_MAX).read_to_end(&mut body).map_err(ExternalError::Body)?;
         Ok(Received { status, retry_after: retry_after.map(Duration::from_secs), body })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_passwords_and_values_of_the_query_are_hidden() {
+        for (url, shown) in [
+            ("http://h:4040", "http://h:4040"),
+            ("https://h/a/b", "https://h/a/b"),
+            ("http://u:p@h", "http://[hidden]@h"),
+            ("http://u:p@q@h:1/a@b", "http://[hidden]@h:1/a@b"),
+            ("http://h/x?key=s3cret&seconds=5", "http://h/x?key=[hidden]&seconds=[hidden]"),
+            ("http://u:p@h?s3cret", "http://[hidden]@h?[hidden]"),
+            ("http://h?key=a@b/c=d", "http://h?key=[hidden]"),
+            ("http://h?key=1&&s3cret", "http://h?key=[hidden]&[hidden]&[hidden]"),
+            ("h:4040?key=s3cret", "h:4040?key=s3cret"),
+        ] {
+            assert_eq!(without_secrets(url), shown);
+        }
     }
 }

@@ -9,7 +9,7 @@ use super::profile::Body;
 use crate::args::{CompareArgs, CompareFormat, TimeSpan};
 use crate::client::{Client, Query};
 use crate::format;
-use crate::output::{json_line, put, say};
+use crate::output::{json_line, put, say_wrapped};
 use crate::view::compare::{FunctionChanges, Shown, comparison, explanation, notes};
 use crate::view::range;
 use crate::zone;
@@ -39,7 +39,7 @@ pub(crate) fn run(args: &CompareArgs) -> anyhow::Result<()> {
         return put(file, &json_line(body));
     }
     let answer: TaskComparisonAnswer = client.parse(&body)?;
-    notes(&answer).iter().for_each(|note| say(note));
+    notes(&answer).iter().for_each(|note| say_wrapped(note));
     if format == CompareFormat::Svg {
         return put(file, picture(args, &client, &answer)?.as_bytes());
     }

@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context as _, bail};
 use collector::auth::TokenSource;
 use collector::serve::PORT_DEFAULT;
-use collector::{Collector, ServeError, ServeOptions, Server};
+use collector::{Collector, ServeError, ServeOptions, Server, SymbolSource};
 use examples::fleet::{Fleet, FleetOptions, WorkerSummary};
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
@@ -43,8 +43,12 @@ pub(crate) fn run(args: DemoArgs) -> anyhow::Result<()> {
     let stop = runtime.spawn(stop.first());
 
     let tokens = DemoTokens::create()?;
+    let program = std::env::current_exe().context("could not find this program itself")?;
+    // For `emberline symbols fetch`.
+    let symbols = SymbolSource { folder: None, debuginfod: Vec::new(), agents: false, program };
     let options = ServeOptions {
         data: args.data.clone(),
+        symbols: Some(symbols),
         retention: (&args.retention).into(),
         tokens: TokenSource::Fixed(tokens.records.clone()),
         ..ServeOptions::default()
@@ -119,6 +123,7 @@ fn with_fleet(
     let started = SystemTime::now();
     let exe = std::env::current_exe().context("could not find this program itself")?;
     let url = &demo.url;
+    say(&open_line(&demo.link()));
     let fleet = Fleet::spawn(FleetOptions {
         workers: usize::try_from(args.workers)?,
         token: Some(demo.tokens.agent.clone()),
@@ -132,7 +137,7 @@ fn with_fleet(
     if let Some(data) = &args.data {
         say(&store_line(data));
     }
-    say(&hints(&demo.link(), url));
+    say(&hints(url));
     say(&demo.token_hint());
     let out = match args.seconds {
         Some(seconds) => {
@@ -208,14 +213,19 @@ pub(crate) fn report_damage(server: &Server) {
     damage.iter().for_each(|line| say(&format!("  {line}")));
 }
 
-/// Where to look at the data of the collector at `url`, whose page is opened by `link`.
-pub(crate) fn hints(link: &str, url: &str) -> String {
+/// The first line: where to look.
+pub(crate) fn open_line(link: &str) -> String {
+    format!("Open {link} in a browser")
+}
+
+/// How to query the collector at `url`.
+pub(crate) fn hints(url: &str) -> String {
     let program = std::env::args().next().unwrap_or_default();
     let option = match url.strip_prefix("http://") {
         Some(LISTEN_DEFAULT) => String::new(),
         _ => format!(" --url {url}"),
     };
-    commands(program_name(&program), link, &option)
+    commands(program_name(&program), &option)
 }
 
 /// The program as it can be typed again: by its path only if it was typed so, without special
@@ -225,9 +235,9 @@ fn program_name(typed: &str) -> &str {
     if typed.contains('/') && typed.chars().all(plain) { typed } else { "emberline" }
 }
 
-fn commands(program: &str, link: &str, option: &str) -> String {
+fn commands(program: &str, option: &str) -> String {
     format!(
-        "Open {link} in a browser, or query it from another shell:\n  \
+        "Query it from another shell:\n  \
          {program} workers{option}\n  \
          {program} tasks --summary{option}\n  \
          {program} profile{option}\n  \
@@ -241,10 +251,8 @@ mod tests {
 
     #[test]
     fn hints_are_commands_that_work() {
-        let hints = |url| hints("LINK", url);
         assert!(hints("http://127.0.0.1:4747").ends_with(" profile -o profile.svg"));
         assert!(hints("http://127.0.0.1:5").ends_with("profile.svg --url http://127.0.0.1:5"));
-        assert!(hints("http://127.0.0.1:5").starts_with("Open LINK in a browser"));
         for (typed, expected) in [
             ("emberline", "emberline"),
             ("target/release/emberline", "target/release/emberline"),

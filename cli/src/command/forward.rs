@@ -8,7 +8,7 @@ use collector::{EncodedTasks, ForwardContent, ForwardError, ForwardTarget};
 use prost::Message as _;
 
 use super::otlp::{HEADERS_VARIABLE, headers_of, traces_url};
-use crate::client::external::{ExternalError, Received, Receiver, without_password};
+use crate::client::external::{ExternalError, Received, Receiver, split_query, without_secrets};
 use crate::exit::BadInput;
 use crate::otlp::{ExportTraceServiceResponse, Spans};
 
@@ -49,21 +49,23 @@ pub(super) fn targets(
 }
 
 fn profile_target(url: &str) -> anyhow::Result<ForwardTarget> {
-    let base = url.trim_end_matches('/');
+    let (base, query) = split_query(url);
+    let base = base.trim_end_matches('/');
+    let url = format!("{base}{query}");
     if base.ends_with(OTLP_PATH) {
-        let receiver = otlp_receiver(base, true)?;
+        let receiver = otlp_receiver(&url, true)?;
         return Ok(ForwardTarget {
-            url: without_password(base),
+            url: without_secrets(&url),
             content: ForwardContent::Otlp,
             send: Arc::new(move |body| send(&receiver, body, rejected_part)),
         });
     }
-    let address =
-        if base.ends_with(PUSH_PATH) { base.to_owned() } else { format!("{base}{PUSH_PATH}") };
+    let server = base.strip_suffix(PUSH_PATH).unwrap_or(base);
+    let method = format!("{server}{PUSH_PATH}{query}");
     let headers = headers(PUSH_HEADERS_VARIABLE)?;
-    let receiver = Receiver::new(address, "application/proto", headers)?;
+    let receiver = Receiver::new(method, "application/proto", headers)?;
     Ok(ForwardTarget {
-        url: without_password(base),
+        url: without_secrets(&url),
         content: ForwardContent::Pyroscope,
         send: Arc::new(move |body| send(&receiver, body, |_| None)),
     })
@@ -82,7 +84,7 @@ fn trace_target(url: &str, service: &str) -> anyhow::Result<ForwardTarget> {
         messages.collect()
     };
     Ok(ForwardTarget {
-        url: without_password(&url),
+        url: without_secrets(&url),
         content: ForwardContent::Tasks(Arc::new(encode)),
         send: Arc::new(move |body| send(&receiver, body, rejected_part)),
     })
@@ -154,15 +156,15 @@ mod tests {
     }
 
     #[test]
-    fn the_path_selects_the_protocol_and_passwords_are_hidden() {
+    fn the_path_selects_the_protocol_and_secrets_are_hidden() {
         let targets = addresses(
-            &["http://u:secret@h:4040/", "http://h:4318/v1development/profiles"],
-            &["http://h:4318"],
+            &["http://u:secret@h:4040/", "http://h:4318/v1development/profiles/?key=secret"],
+            &["http://h:4318/?key=secret"],
         );
         let expected = [
-            "pyroscope http://[hidden]@h:4040/",
-            "otlp http://h:4318/v1development/profiles",
-            "traces http://h:4318/v1/traces",
+            "pyroscope http://[hidden]@h:4040",
+            "otlp http://h:4318/v1development/profiles?key=[hidden]",
+            "traces http://h:4318/v1/traces?key=[hidden]",
         ];
         assert_eq!(targets.unwrap(), expected);
     }

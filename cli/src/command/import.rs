@@ -15,7 +15,7 @@ use crate::args::ImportArgs;
 use crate::credentials;
 use crate::exit::BadInput;
 use crate::import::{ImportedWorker, Placement, Uploaded, upload};
-use crate::output::{print, say};
+use crate::output::{print, say, say_wrapped};
 use crate::progress;
 use crate::zone;
 
@@ -105,7 +105,7 @@ fn import_file(
     let uploaded = upload(&args.url.url, token, &worker, &|acked| bar.set_position(acked));
     bar.finish_and_clear();
     let uploaded = uploaded?;
-    worker.imported().notes.iter().for_each(|note| say(&format!("note: {note}")));
+    worker.imported().notes.iter().for_each(|note| say_wrapped(&format!("note: {note}")));
     Ok(summary(&worker, uploaded))
 }
 

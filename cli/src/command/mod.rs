@@ -33,7 +33,8 @@ use api::time::RangeEnd;
 
 use crate::args::{AskArgs, FileFormat, RangeArgs, RowFormat, word};
 use crate::client::{Client, Query};
-use crate::output::{json_line, print, print_json, put, say};
+use crate::exit::BadInput;
+use crate::output::{json_line, print, print_json, put, say_wrapped};
 use crate::view::View;
 use crate::zone;
 
@@ -47,6 +48,11 @@ fn range_query(range: &RangeArgs) -> Query {
         .with_each("run", &range.run)
         .with_each("worker", &range.worker)
         .with_each("label", &range.label)
+}
+
+/// The error about a range that has none of what a file would hold.
+fn nothing_written(rows: &str) -> BadInput {
+    BadInput(format!("no matching {rows} in this range, so nothing was written"))
 }
 
 /// Requests `path` and prints the response: as it came, or as the view of `T`.
@@ -68,7 +74,7 @@ fn show_changed<T: View>(
     }
     let mut answer: T = client.parse(&body)?;
     let note = change(&mut answer);
-    answer.notes().iter().chain(&note).for_each(|note| say(note));
+    answer.notes().iter().chain(&note).for_each(|note| say_wrapped(note));
     print(answer.text().as_bytes())
 }
 
@@ -83,7 +89,7 @@ fn write_rows<T: View>(
     match format {
         FileFormat::Table => {
             let answer: T = client.get_json(path, query)?;
-            answer.notes().iter().for_each(|note| say(note));
+            answer.notes().iter().for_each(|note| say_wrapped(note));
             put(file, answer.text().as_bytes())
         }
         FileFormat::Json => put(file, &json_line(client.get(path, query)?.body)),

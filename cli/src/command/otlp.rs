@@ -9,10 +9,10 @@ use prost::Message as _;
 use super::trace::{notes, read_tasks};
 use crate::args::TasksArgs;
 use crate::client::Client;
-use crate::client::external::{Received, Receiver};
+use crate::client::external::{Received, Receiver, split_query};
 use crate::exit::BadInput;
 use crate::otlp::{ExportTraceServiceRequest, ExportTraceServiceResponse, Spans};
-use crate::output::{say, write_to};
+use crate::output::{say, say_wrapped, write_to};
 use crate::view::grouped;
 
 /// Headers for the receiver, such as a token: a standard variable of OpenTelemetry.
@@ -57,7 +57,7 @@ pub(super) fn run(args: &TasksArgs, client: &Client, file: Option<&Path>) -> any
             (about, file.map(|file| format!("wrote {}", file.display())))
         }
     };
-    notes(&about).iter().for_each(|note| say(note));
+    notes(&about).iter().for_each(|note| say_wrapped(note));
     if spans.running > 0 {
         say(&format!("{} tasks still run: a span needs an end", grouped(spans.running)));
     }
@@ -69,8 +69,10 @@ pub(super) fn run(args: &TasksArgs, client: &Client, file: Option<&Path>) -> any
 
 /// The address of a receiver as OpenTelemetry writes it: the path is added to that of a base.
 pub(super) fn traces_url(url: &str) -> String {
-    let base = url.trim_end_matches('/');
-    if base.ends_with("/v1/traces") { base.to_owned() } else { format!("{base}/v1/traces") }
+    let (base, query) = split_query(url);
+    let base = base.trim_end_matches('/');
+    let base = base.strip_suffix("/v1/traces").unwrap_or(base);
+    format!("{base}/v1/traces{query}")
 }
 
 /// Headers in the form `name=value,name=value`, which a variable has.

@@ -9,13 +9,13 @@ use flamegraph::{ParsedProfile, TableOptions, TableOrder};
 use serde::Deserialize;
 
 use super::report::{self, Part, Scope};
-use super::{range_query, rows};
+use super::{nothing_written, range_query, rows};
 use crate::args::{ProfileArgs, ProfileFormat, ProfileSort, ViewArgs, word};
 use crate::client::{Client, Query};
 use crate::exit::BadInput;
 use crate::format;
 use crate::grid::line_columns;
-use crate::output::{json_line, print, say, write_file};
+use crate::output::{json_line, print, say, say_wrapped, write_file};
 use crate::view::profile::Sampling;
 use crate::view::range;
 
@@ -48,7 +48,7 @@ pub(crate) fn run(args: &ProfileArgs) -> anyhow::Result<()> {
     let samples = match &args.key {
         Some(key) => {
             let task = find_task(&client, args, key)?;
-            say(&coverage(&task));
+            say_wrapped(&coverage(&task));
             samples_of(task)
         }
         None => Samples {
@@ -66,6 +66,8 @@ pub(crate) fn run(args: &ProfileArgs) -> anyhow::Result<()> {
 
     let sampling = Sampling::from_headers(&answer);
     let data = match format {
+        // The lines about the sampling say why.
+        ProfileFormat::Table if sampling.empty => Vec::new(),
         ProfileFormat::Table => {
             let body: Body = client.parse(&answer.body)?;
             flamegraph::table(&body.profile.0, table_options(args)).into_bytes()
@@ -86,6 +88,10 @@ pub(crate) fn run(args: &ProfileArgs) -> anyhow::Result<()> {
         None => {
             sampling.lines().iter().for_each(|line| say(line));
             print(&data)
+        }
+        Some(_) if sampling.empty => {
+            sampling.lines().iter().for_each(|line| say(line));
+            Err(nothing_written("samples").into())
         }
         Some(file) => {
             write_file(file, &data)?;
@@ -116,6 +122,7 @@ fn document(
     let scope = Scope {
         part: Some("profile"),
         run: args.range.run.as_deref(),
+        program: None,
         timeline: samples.place.with_each("task", &args.task).with_each("phase", &args.phase),
         workers: &samples.workers,
         labels: &samples.labels,

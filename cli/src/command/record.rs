@@ -63,7 +63,8 @@ pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<()> {
         .with("from", started.as_secs().to_string())
         .with("to", (stopped.as_secs() + 1).to_string());
     let client = Client::with_token(&url, None)?;
-    let written = report::write_whole(&client, range, [&args.output, &json]);
+    let program = args.about.clone().or_else(|| command_line(&args.program));
+    let written = report::write_whole(&client, range, program.as_deref(), [&args.output, &json]);
     // Fails only if the collector ended before; its own result reports that.
     let _ = end.send(());
     runtime.block_on(serving).context("the collector panicked")??;
@@ -73,6 +74,12 @@ pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<()> {
         Some(status) if !status.success() => bail!("the program failed: {status}"),
         _ => Ok(()),
     }
+}
+
+/// The program with its arguments, if there is one.
+fn command_line(program: &[OsString]) -> Option<String> {
+    let parts: Vec<_> = program.iter().map(|part| part.to_string_lossy()).collect();
+    (!parts.is_empty()).then(|| parts.join(" "))
 }
 
 /// Runs the program to its end; without one, waits until standard input ends or a stop is requested.

@@ -51,6 +51,9 @@ struct About<'a> {
     /// The part that it is, if it is only one: `profile`, `tasks` or `resources`.
     part: Option<&'static str>,
     command: String,
+    /// The command line of the program that ran, if it is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    program: Option<&'a str>,
     version: &'static str,
 }
 
@@ -58,6 +61,8 @@ struct About<'a> {
 pub(super) struct Scope<'a> {
     pub(super) part: Option<&'static str>,
     pub(super) run: Option<&'a str>,
+    /// The command line of the program that ran, if it is known.
+    pub(super) program: Option<&'a str>,
     /// The parameters of the timeline, whose range all parts have.
     pub(super) timeline: Query,
     pub(super) workers: &'a [String],
@@ -70,6 +75,7 @@ impl<'a> Scope<'a> {
         Scope {
             part,
             run: range.run.as_deref(),
+            program: None,
             timeline: range_query(range),
             workers: &range.worker,
             labels: &range.label,
@@ -84,7 +90,7 @@ pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<()> {
     let client = Client::new(&args.url.url)?;
     let file = args.output.file();
     let json = file.map(json_path).transpose()?;
-    let mut scope = Scope::of(&args.range, None);
+    let mut scope = Scope { program: args.about.as_deref(), ..Scope::of(&args.range, None) };
     if let (Some(name), Some(limit)) = (&args.range.run, args.wait) {
         let run = run_end::wait_for(&client, name, Duration::from_secs(limit))?;
         scope.timeline = whole_seconds(&run)
@@ -117,16 +123,18 @@ pub(super) struct Written {
     same_range: Query,
 }
 
-/// Writes the report of all workers in the range of `timeline`, as a document and as JSON.
+/// Writes the report of all workers in the range of `timeline`, as a document and as JSON. `program` is the
+/// command line of what ran.
 ///
 /// # Errors
 /// As for [`write()`].
 pub(super) fn write_whole(
     client: &Client,
     timeline: Query,
+    program: Option<&str>,
     [document, json]: [&Path; 2],
 ) -> anyhow::Result<Written> {
-    let scope = Scope { part: None, run: None, timeline, workers: &[], labels: &[] };
+    let scope = Scope { part: None, run: None, program, timeline, workers: &[], labels: &[] };
     write(client, &scope, Some(document), Some(json), whole_report)
 }
 
@@ -196,6 +204,7 @@ pub(super) fn write(
         run: scope.run,
         part: scope.part,
         command: command_line(),
+        program: scope.program,
         version: env!("CARGO_PKG_VERSION"),
     };
     let parts = parts(&same_range);

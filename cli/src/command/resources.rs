@@ -9,7 +9,7 @@ use super::{range_query, rows};
 use crate::args::{ResourcesArgs, ResourcesFormat, word};
 use crate::client::{Client, Query};
 use crate::format;
-use crate::output::{json_line, put, say};
+use crate::output::{json_line, put, say, say_wrapped};
 use crate::view::View as _;
 
 pub(crate) fn run(args: &ResourcesArgs) -> anyhow::Result<()> {
@@ -39,7 +39,7 @@ pub(crate) fn run(args: &ResourcesArgs) -> anyhow::Result<()> {
     let mut answer: ResourcesAnswer = client.parse(&body)?;
     once_per_machine(&mut answer);
     let are_hidden = args.measure.is_empty() && hide_limits(&mut answer);
-    answer.notes().iter().for_each(|note| say(note));
+    answer.notes().iter().for_each(|note| say_wrapped(note));
     if are_hidden {
         say("limits are hidden; --measure host_cpus shows one");
     }

@@ -5,9 +5,10 @@ use std::path::Path;
 
 use flamegraph::text::counted;
 
+use super::nothing_written;
 use crate::client::{Answer, Client, Query};
 use crate::exit::BadInput;
-use crate::output::{put, say};
+use crate::output::{put, say_wrapped};
 
 /// Requests rows and writes them, after what they lack.
 pub(super) fn write(
@@ -17,12 +18,15 @@ pub(super) fn write(
     file: Option<&Path>,
 ) -> anyhow::Result<()> {
     let answer = client.get(path, query)?;
-    notes(&answer).iter().for_each(|note| say(note));
+    notes(&answer).iter().for_each(|note| say_wrapped(note));
+    if file.is_some() && answer.header::<u64>("x-emberline-rows") == Some(0) {
+        return Err(nothing_written("rows").into());
+    }
     put(file, &answer.body)
 }
 
 /// What a file of rows does not have.
-fn notes(answer: &Answer) -> Vec<String> {
+pub(super) fn notes(answer: &Answer) -> Vec<String> {
     let fact = |name| answer.header::<u64>(name).unwrap_or(0);
     notes_of(Facts {
         rows: fact("x-emberline-rows"),

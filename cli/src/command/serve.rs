@@ -8,13 +8,16 @@ use std::time::Duration;
 use anyhow::Context as _;
 use collector::auth::{TokenFile, TokenSource};
 use collector::serve::{Reloader, TlsOptions};
-use collector::{Collector, ForwardOptions, Limits, ScrapeTarget, ServeOptions, SymbolSource};
+use collector::store::{Ack, StorePlace};
+use collector::{
+    Collector, ForwardOptions, Limits, ScrapeTarget, ServeOptions, StoreOptions, SymbolSource,
+};
 use tls::CertificateFiles;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::forward;
-use crate::args::{DebuginfodUrls, ScrapeArg, ServeArgs, quota_settings};
-use crate::client::external::{fetch_profile, without_password};
+use crate::args::{AckArg, DebuginfodUrls, ScrapeArg, ServeArgs, quota_settings};
+use crate::client::external::{fetch_profile, without_secrets};
 use crate::exit::BadInput;
 use crate::output::say;
 use crate::service_manager;
@@ -25,6 +28,7 @@ const SCRAPES_MAX: usize = 64;
 
 pub(crate) fn run(args: ServeArgs) -> anyhow::Result<()> {
     collector::serve::raise_descriptor_limit();
+    collector::serve::keep_files_private();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -68,7 +72,8 @@ fn symbol_source(
 ) -> anyhow::Result<Option<SymbolSource>> {
     let DebuginfodUrls(mut debuginfod) = servers.unwrap_or_default();
     if !debuginfod.is_empty() && has_data {
-        say(&format!("build ids without names are sent to {}", debuginfod.join(", ")));
+        let servers: Vec<String> = debuginfod.iter().map(|url| without_secrets(url)).collect();
+        say(&format!("build ids without names are sent to {}", servers.join(", ")));
     } else if !debuginfod.is_empty() {
         say("debuginfod servers are not asked: symbols need --data DIR");
         debuginfod.clear();
@@ -83,6 +88,30 @@ fn symbol_source(
     Ok(Some(SymbolSource { folder, debuginfod, agents, program }))
 }
 
+/// The store in a bucket, if one was named.
+fn store_options(args: &ServeArgs) -> Option<StoreOptions> {
+    let (place, name) = args.store.clone().zip(args.name.clone())?;
+    let ack = match (args.ack, &args.data) {
+        (Some(AckArg::Disk), _) | (None, Some(_)) => Ack::Disk,
+        (Some(AckArg::Store), _) | (None, None) => Ack::Store,
+    };
+    Some(StoreOptions { place, name, ack, cache_bytes: args.cache_size })
+}
+
+/// Where the data is, for people.
+fn store_lines(store: Option<&StoreOptions>, data: Option<&Path>) -> Vec<String> {
+    let Some(StoreOptions { place, name, ack, .. }) = store else {
+        return data.map(super::demo::store_line).into_iter().collect();
+    };
+    let acknowledged = match (ack, place, data) {
+        (Ack::Disk, StorePlace::Bucket { .. }, Some(data)) => {
+            format!("acknowledged means: on the disk, in {}", data.display())
+        }
+        _ => "acknowledged means: in the store".to_owned(),
+    };
+    vec![format!("data is stored in {place}/{name}"), acknowledged]
+}
+
 /// The services to ask for profiles; each name is a worker.
 fn scrape_targets(scrapes: Vec<ScrapeArg>) -> Result<Vec<ScrapeTarget>, BadInput> {
     if scrapes.len() > SCRAPES_MAX {
@@ -95,7 +124,7 @@ fn scrape_targets(scrapes: Vec<ScrapeArg>) -> Result<Vec<ScrapeTarget>, BadInput
     }
     let target = |ScrapeArg { url, name, every }| ScrapeTarget {
         name,
-        url: without_password(&url),
+        url: without_secrets(&url),
         every,
         fetch: Arc::new(move |length, bytes_max| {
             fetch_profile(&url, length, bytes_max).map_err(|error| format!("{error:#}"))
@@ -107,8 +136,12 @@ fn scrape_targets(scrapes: Vec<ScrapeArg>) -> Result<Vec<ScrapeTarget>, BadInput
 async fn serve(args: ServeArgs) -> anyhow::Result<()> {
     let stop = StopRequests::listen().context("could not listen for Ctrl-C and SIGTERM")?;
     survive_hangup().context("could not listen for SIGHUP")?;
-    let store = args.data.as_deref().map(super::demo::store_line);
+    let store = store_options(&args);
+    let store_lines = store_lines(store.as_ref(), args.data.as_deref());
     let mut limits = Limits::default();
+    if let Some(milliseconds) = args.owner_watch {
+        limits.owner_watch = Duration::from_secs_f64(milliseconds.clamp(1.0, 3_600e3) / 1e3);
+    }
     if let Some(milliseconds) = args.seal_every {
         limits.seal_every = Duration::from_secs_f64(milliseconds.clamp(1.0, 3_600e3) / 1e3);
     }
@@ -137,6 +170,7 @@ async fn serve(args: ServeArgs) -> anyhow::Result<()> {
         retention: (&args.retention).into(),
         tokens: token_source(args.tokens, args.data.as_deref()),
         data: args.data,
+        store,
         symbols,
         limits,
         quotas: quota_settings(&args.quotas)?,
@@ -149,17 +183,15 @@ async fn serve(args: ServeArgs) -> anyhow::Result<()> {
     tokio::spawn(reload_on_hangup(server.reloader())?);
     let url = server.url();
     if url.starts_with("http") {
-        say(&format!("open {url} in a browser"));
+        say(&super::demo::open_line(&url));
     }
     say(&format!("collector on {url}; agents report there"));
     if let Some(fingerprint) = server.fingerprint() {
         say(&format!("clients without the certificate's authority add #{fingerprint} to the URL"));
     }
-    if let Some(store) = store {
-        say(&store);
-    }
+    store_lines.iter().for_each(|line| say(line));
     super::demo::report_damage(&server);
-    say(&super::demo::hints(&url, &url));
+    say(&super::demo::hints(&url));
     say("Ctrl-C stops it.");
     tokio::spawn(service_manager::keep_watchdog_quiet());
     service_manager::ready(&url);

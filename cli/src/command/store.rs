@@ -17,12 +17,12 @@ pub(crate) fn run(args: &StoreArgs) -> anyhow::Result<()> {
 }
 
 fn info(args: &StorePlaceArgs) -> anyhow::Result<()> {
-    let info = store::info(&args.data)?;
+    let info = store::info(&args.location())?;
     show(args, &info, view::info)
 }
 
 fn verify(args: &StorePlaceArgs) -> anyhow::Result<()> {
-    let verified = store::verify(&args.data)?;
+    let verified = store::verify(&args.location())?;
     show(args, &verified, view::verified)?;
     for problem in &verified.problems {
         say(&view::problem(problem));
@@ -35,7 +35,7 @@ fn verify(args: &StorePlaceArgs) -> anyhow::Result<()> {
 }
 
 fn compact(args: &StorePlaceArgs) -> anyhow::Result<()> {
-    let compacted = store::compact(&args.data)?;
+    let compacted = store::compact(&args.location())?;
     show(args, &compacted, view::compacted)
 }
 

@@ -1,5 +1,7 @@
 //! `emberline symbols`
 
+mod source;
+
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
 use std::path::Path;
@@ -14,13 +16,14 @@ use api::{
 use collector::limits::SYMBOL_PIECE_BYTES_MAX;
 use nix::sys::resource::{Resource, setrlimit};
 use sha2::{Digest as _, Sha256};
-use symbols::file::{Detail, Facts, SymbolFile, SymbolFileError, reduce};
+use symbols::file::{Detail, Facts, SymbolFile, SymbolFileError};
 
+use self::source::Source;
 use crate::args::{
     AskArgs, CollectSymbolsArgs, FetchSymbolsArgs, ReduceSymbolsArgs, RowFormat, SymbolsArgs,
     SymbolsCommand, UploadSymbolsArgs,
 };
-use crate::client::external::download;
+use crate::client::external::{download, without_secrets};
 use crate::client::{Client, Query};
 use crate::exit::NotFound;
 use crate::output::{print, print_json, say};
@@ -54,21 +57,16 @@ struct Made {
 impl Made {
     /// The symbol file at `path`, or one of the ELF file there.
     fn of(path: &Path) -> anyhow::Result<Made> {
-        let open = || File::open(path).with_context(|| format!("cannot read {}", path.display()));
-        match SymbolFile::open(open()?) {
+        let source = Source::open(path)?;
+        match SymbolFile::open(source.file().try_clone()?) {
             Ok(file) => {
                 let content = std::fs::read(path)?;
                 Ok(Made { facts: file.facts().clone(), content })
             }
             Err(SymbolFileError::NotSymbols) => {
                 let mut content = Vec::new();
-                let reduced = reduce(&open()?, &mut content)
-                    .with_context(|| format!("{} has no usable symbols", path.display()))?;
-                if reduced.damaged_units > 0 {
-                    let units = reduced.damaged_units;
-                    say(&format!("{}: {units} damaged units have no lines", path.display()));
-                }
-                Ok(Made { facts: reduced.facts, content })
+                let facts = source.reduce(true, &mut content)?.facts;
+                Ok(Made { facts, content })
             }
             Err(error) => Err(error).with_context(|| format!("{} cannot be used", path.display())),
         }
@@ -79,7 +77,7 @@ fn upload(args: &UploadSymbolsArgs) -> anyhow::Result<()> {
     let client = Client::new(&args.url.url)?;
     for path in &args.files {
         let made = Made::of(path)?;
-        if made.facts.detail < Detail::Lines {
+        if made.facts.detail < Detail::CompiledLines {
             let detail = made.facts.detail.name();
             say(&format!(
                 "{}: it has {detail} only, no files and lines; upload it as it was before it was \
@@ -188,15 +186,12 @@ fn fetch(args: &FetchSymbolsArgs) -> anyhow::Result<()> {
 }
 
 /// The file, or what was downloaded from its URL.
-fn source(args: &ReduceSymbolsArgs) -> anyhow::Result<File> {
+fn source(args: &ReduceSymbolsArgs) -> anyhow::Result<Source> {
     let url = args
         .file
         .to_str()
         .filter(|text| text.starts_with("http://") || text.starts_with("https://"));
-    let Some(url) = url else {
-        let open = File::open(&args.file);
-        return open.with_context(|| format!("cannot read {}", args.file.display()));
-    };
+    let Some(url) = url else { return Source::open(&args.file) };
     // Never a file of somebody else.
     let path = args.output.with_file_name(format!(".emberline-download-{}", std::process::id()));
     let cannot = || format!("cannot write {}", path.display());
@@ -205,10 +200,12 @@ fn source(args: &ReduceSymbolsArgs) -> anyhow::Result<File> {
     // It ends with this process, even if that is killed.
     std::fs::remove_file(&path).with_context(cannot)?;
     let is_found = download(url, &mut file);
-    if is_found.with_context(|| format!("{url} was not downloaded"))? {
-        return Ok(file);
+    let shown = without_secrets(url);
+    if is_found.with_context(|| format!("{shown} was not downloaded"))? {
+        // The name appears in errors.
+        return Ok(Source::alone(Path::new(&shown), file));
     }
-    Err(NotFound(format!("{url} does not exist")).into())
+    Err(NotFound(format!("{shown} does not exist")).into())
 }
 
 fn reduce_to_file(args: &ReduceSymbolsArgs) -> anyhow::Result<()> {
@@ -219,12 +216,12 @@ fn reduce_to_file(args: &ReduceSymbolsArgs) -> anyhow::Result<()> {
         // A crash of the reader is expected of hostile files, and its memory is theirs.
         limit(Resource::RLIMIT_CORE, 0).context("cannot disable core files")?;
     }
-    let file = source(args)?;
+    let source = source(args)?;
     let output = File::create(&args.output)
         .with_context(|| format!("cannot write {}", args.output.display()))?;
     let mut output = BufWriter::new(output);
-    let reduced = reduce(&file, &mut output)
-        .with_context(|| format!("{} has no usable symbols", args.file.display()))?;
+    // A limited process reads a file of somebody else.
+    let reduced = source.reduce(!args.limited, &mut output)?;
     output.flush()?;
     let bytes = output.get_ref().metadata()?.len();
     let bytes = usize::try_from(bytes)?;

@@ -10,7 +10,7 @@ use crate::args::{RangeArgs, TaskOutcome, TasksArgs, TasksFormat, word};
 use crate::client::{Client, Query};
 use crate::exit::BadInput;
 use crate::format;
-use crate::output::{json_line, put, say};
+use crate::output::{json_line, put, say_wrapped};
 use crate::view::View;
 
 /// Rows of a table without --limit.
@@ -98,7 +98,7 @@ fn document(args: &TasksArgs, client: &Client, file: Option<&Path>) -> anyhow::R
 
 fn show<T: View>(client: &Client, body: &[u8], file: Option<&Path>) -> anyhow::Result<()> {
     let answer: T = client.parse(body)?;
-    answer.notes().iter().for_each(|note| say(note));
+    answer.notes().iter().for_each(|note| say_wrapped(note));
     put(file, answer.text().as_bytes())
 }
 

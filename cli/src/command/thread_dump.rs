@@ -5,7 +5,7 @@ use api::ThreadDumpAnswer;
 
 use crate::args::{RowFormat, ThreadDumpArgs, word};
 use crate::client::{Client, Query};
-use crate::output::{print, print_json, say};
+use crate::output::{print, print_json, say_wrapped};
 use crate::view::thread_dump;
 
 pub(crate) fn run(args: &ThreadDumpArgs) -> anyhow::Result<()> {
@@ -20,9 +20,9 @@ pub(crate) fn run(args: &ThreadDumpArgs) -> anyhow::Result<()> {
     if args.ask.format == RowFormat::Json {
         print_json(body)?;
     } else {
-        print(thread_dump::text(&dump, !args.no_group).as_bytes())?;
+        print(thread_dump::text(&dump, !args.no_group, args.stacks).as_bytes())?;
     }
-    thread_dump::notes(&dump).iter().for_each(|note| say(note));
+    thread_dump::notes(&dump).iter().for_each(|note| say_wrapped(note));
     match thread_dump::silent_workers(&dump) {
         0 => Ok(()),
         silent => bail!("{silent} of {} workers did not respond", dump.workers.len()),

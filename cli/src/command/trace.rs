@@ -9,11 +9,11 @@ use anyhow::Context as _;
 use api::{Task, TasksAnswer, Transfer, TransfersAnswer};
 use jiff::Timestamp;
 
-use super::range_query;
 use super::tasks::base_query;
+use super::{nothing_written, range_query};
 use crate::args::{RangeArgs, TasksArgs};
 use crate::client::Client;
-use crate::output::{say, write_to};
+use crate::output::{say, say_wrapped, write_to};
 use crate::progress;
 use crate::trace::{About, Trace};
 use crate::view::{aggregated, corrupt_files, grouped, span};
@@ -41,13 +41,17 @@ pub(super) fn run(args: &TasksArgs, client: &Client, file: Option<&Path>) -> any
             })?;
         }
         let processes = trace.processes();
+        if file.is_some() && processes == 0 {
+            notes(&about).iter().for_each(|note| say(note));
+            return Err(nothing_written("tasks").into());
+        }
         trace.finish(&about).with_context(failed)?;
         Ok((about, processes))
     })?;
     if !has_transfers(args) {
         say(WITHOUT_TRANSFERS);
     }
-    notes(&about).iter().for_each(|note| say(note));
+    notes(&about).iter().for_each(|note| say_wrapped(note));
     if let Some(file) = file {
         say(&format!(
             "wrote {}: {} tasks and {} transfers of {processes} worker processes; open it at \
@@ -67,19 +71,11 @@ pub(super) fn read_tasks(
     take: &mut dyn FnMut(Vec<Task>) -> anyhow::Result<()>,
 ) -> anyhow::Result<About> {
     match args.limit {
-        Some(limit) => read_newest(args, client, limit, take),
+        Some(limit) => {
+            newest(&mut |piece| request(args, client, limit, piece), take).map(About::from)
+        }
         None => all(&mut |piece| request(args, client, PAGE_ROWS, piece), take).map(About::from),
     }
-}
-
-/// Passes the newest tasks of the range to `take`, by one request.
-pub(super) fn read_newest(
-    args: &TasksArgs,
-    client: &Client,
-    limit: u32,
-    take: &mut dyn FnMut(Vec<Task>) -> anyhow::Result<()>,
-) -> anyhow::Result<About> {
-    newest(&mut |piece| request(args, client, limit, piece), take).map(About::from)
 }
 
 fn request(

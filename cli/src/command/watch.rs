@@ -10,7 +10,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use super::range_query;
 use crate::args::{RowFormat, WatchArgs};
 use crate::client::{Client, ClientError, Query};
-use crate::output::{print, print_json, say};
+use crate::output::{print, print_json, say_wrapped};
 use crate::view::View as _;
 use crate::view::progress::{failed, is_done, is_idle, picture};
 
@@ -29,7 +29,7 @@ pub(crate) fn run(args: &WatchArgs) -> anyhow::Result<()> {
     match args.ask.format {
         RowFormat::Json => print_json(serde_json::to_vec(&progress)?)?,
         RowFormat::Table => {
-            progress.notes().iter().for_each(|note| say(note));
+            progress.notes().iter().for_each(|note| say_wrapped(note));
             print(progress.text().as_bytes())?;
         }
     }

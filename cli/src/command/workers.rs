@@ -7,7 +7,7 @@ use super::show;
 use crate::args::{WorkersArgs, WorkersCommand, WorkersSetArgs, word};
 use crate::client::{Client, Query};
 use crate::exit::BadInput;
-use crate::output::{print, say};
+use crate::output::{print, say_wrapped};
 use crate::view::settings;
 
 pub(crate) fn run(args: &WorkersArgs) -> anyhow::Result<()> {
@@ -28,7 +28,7 @@ fn set(args: &WorkersSetArgs) -> anyhow::Result<()> {
     let body = client.put("workers/settings", &query, &change)?.body;
     let answer: SettingsAnswer = client.parse(&body)?;
     if answer.workers.is_empty() {
-        say("no agent is connected; the settings apply to those that connect");
+        say_wrapped("no agent is connected; the settings apply to those that connect");
         return Ok(());
     }
     print(settings::table(&answer).as_bytes())?;

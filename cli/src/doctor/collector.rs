@@ -277,9 +277,12 @@ mod tests {
                 fleet
                 ok    collector          responds at http://c:1
                 bad   workers            not sampled: w-2 (off: no /proc)
-                                         → the reason names what the system refuses: run `emberline doctor` as that worker
-                warn  workers            partially sampled: w-3 (running threads only, blocked ones without stacks: refused)
-                                         → the reason names what the system refuses: run `emberline doctor` as that worker
+                                         → the reason names what the system refuses: run
+                                           `emberline doctor` as that worker
+                warn  workers            partially sampled: w-3 (running threads only, blocked
+                                         ones without stacks: refused)
+                                         → the reason names what the system refuses: run
+                                           `emberline doctor` as that worker
             "#]],
         );
         check(
@@ -288,7 +291,8 @@ mod tests {
                 fleet
                 ok    collector          responds at http://c:1
                 warn  workers            none connected
-                                         → start the agent in a worker, with the URL of this collector in EMBERLINE_URL
+                                         → start the agent in a worker, with the URL of this
+                                           collector in EMBERLINE_URL
             "#]],
         );
     }
@@ -330,14 +334,16 @@ mod tests {
         expect![[r#"
             fleet
             ok    collector          responds at http://c:1
-            warn  workers            a crashed (process 17 on h, last seen 1 min ago): why; it was restarted
+            warn  workers            a crashed (process 17 on h, last seen 1 min ago): why;
+                                     it was restarted
                                      → look
             bad   workers            b silent (process 17 on h, last seen 1 min ago): why
                                      → look
             warn  workers            d missing (process 17 on h, last seen 1 min ago): why
                                      → look
             warn  workers            connected, but silent: a (process 17, 1 min)
-                                     → check whether the process is stopped or its machine is overloaded or unreachable
+                                     → check whether the process is stopped or its machine
+                                       is overloaded or unreachable
             ok    workers            1 connected, fully sampled
         "#]]
         .assert_eq(&Report { subject: "fleet".into(), findings }.text());
@@ -359,7 +365,8 @@ mod tests {
             fleet
             ok    collector          responds at http://c:1
             warn  workers            several connected agents with one id: w-1 (2)
-                                     → give each process a worker id of its own: their time is summed as one worker's
+                                     → give each process a worker id of its own: their time
+                                       is summed as one worker's
             ok    workers            3 connected, fully sampled
         "#]]
         .assert_eq(&Report { subject: "fleet".into(), findings }.text());
@@ -385,10 +392,15 @@ mod tests {
         expect![[r#"
             fleet
             ok    collector          responds at http://c:1
-            warn  quotas             token 3f9a2c01 reached its quota sessions=100: 7 refused, 1 delayed, the last 12.0 s ago
-                                     → agents keep their samples and retry; if these are honest, raise the quota with `emberline token new --quota` or `emberline serve --quota`, else revoke the token
+            warn  quotas             token 3f9a2c01 reached its quota sessions=100: 7
+                                     refused, 1 delayed, the last 12.0 s ago
+                                     → agents keep their samples and retry; if these are
+                                       honest, raise the quota with `emberline token new
+                                       --quota` or `emberline serve --quota`, else revoke
+                                       the token
             warn  workers            none connected
-                                     → start the agent in a worker, with the URL of this collector in EMBERLINE_URL
+                                     → start the agent in a worker, with the URL of this
+                                       collector in EMBERLINE_URL
         "#]]
         .assert_eq(&Report { subject: "fleet".into(), findings }.text());
     }
@@ -402,10 +414,13 @@ mod tests {
             ingest(),
             expect![[r#"
                 fleet
-                bad   collector          responds at http://c:1, but ingestion is stopped: the disk is full: 0 B free of 64 MiB, 32 MiB needed in /d
-                                         → fix the cause: ingestion then resumes by itself; until then agents keep their samples and retry
+                bad   collector          responds at http://c:1, but ingestion is stopped: the
+                                         disk is full: 0 B free of 64 MiB, 32 MiB needed in /d
+                                         → fix the cause: ingestion then resumes by itself;
+                                           until then agents keep their samples and retry
                 warn  workers            none connected
-                                         → agents are rejected; they reconnect by themselves when ingestion resumes
+                                         → agents are rejected; they reconnect by themselves
+                                           when ingestion resumes
             "#]],
         );
         check_with(
@@ -413,8 +428,10 @@ mod tests {
             ingest(),
             expect![[r#"
                 fleet
-                bad   collector          responds at http://c:1, but ingestion is stopped: the disk is full: 0 B free of 64 MiB, 32 MiB needed in /d
-                                         → fix the cause: ingestion then resumes by itself; until then agents keep their samples and retry
+                bad   collector          responds at http://c:1, but ingestion is stopped: the
+                                         disk is full: 0 B free of 64 MiB, 32 MiB needed in /d
+                                         → fix the cause: ingestion then resumes by itself;
+                                           until then agents keep their samples and retry
                 ok    workers            1 connected, fully sampled
             "#]],
         );

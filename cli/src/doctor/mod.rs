@@ -5,12 +5,14 @@ pub(crate) mod machine;
 pub(crate) mod program;
 mod quality;
 
-use std::fmt::Write as _;
-
-use flamegraph::text::printable;
+use flamegraph::text::{printable, wrapped_words};
 use serde::Serialize;
 
+use crate::grid::line_columns;
 use crate::output::json_line;
+
+/// Where the text of a finding begins, after its level and name.
+const FOUND_COLUMN: usize = 25;
 
 /// Severity of a finding.
 #[derive(Serialize, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -59,7 +61,7 @@ impl Report {
         self.findings.iter().filter(|finding| finding.level == level).count()
     }
 
-    /// A line for each finding, with its advice below.
+    /// A line for each finding, with its advice below. Longer ones continue below themselves.
     pub(crate) fn text(&self) -> String {
         let mut text = format!("{}\n", printable(&self.subject));
         for Finding { check, level, found, advice } in &self.findings {
@@ -68,10 +70,13 @@ impl Report {
                 Level::Warn => "warn",
                 Level::Bad => "bad",
             };
-            // Writing to a String does not fail.
-            let _ = writeln!(text, "{level:<5} {check:<18} {}", printable(found));
+            let found = format!("{level:<5} {check:<18} {}", printable(found));
+            text += &wrapped_words(&found, FOUND_COLUMN, line_columns());
+            text.push('\n');
             for line in advice.iter().flat_map(|advice| advice.lines()) {
-                let _ = writeln!(text, "{:<24} → {}", "", printable(line));
+                let line = format!("{:<24} → {}", "", printable(line));
+                text += &wrapped_words(&line, FOUND_COLUMN + 2, line_columns());
+                text.push('\n');
             }
         }
         text

@@ -13,7 +13,7 @@ use crate::zone;
 const LATE_NS: u64 = 5_000_000_000;
 
 /// A larger share of skipped samples makes stacks coarse.
-const THROTTLED_PERCENT_MAX: u64 = 10;
+const THROTTLED_PERCENT_MAX: u64 = 25;
 
 /// Before as many ticks are due, shares of them say nothing: an agent that reads its symbols skips some.
 const TICKS_MIN: u64 = 3_000;
@@ -151,7 +151,7 @@ mod tests {
             ("healthy", life()),
             ("hung", Epoch { last_seen: "2026-01-31T11:59:40Z".to_owned(), ..life() }),
             ("lossy", Epoch { account, ..life() }),
-            ("slow", Epoch { ticks_throttled: 2_500, ..life() }),
+            ("slow", Epoch { ticks_throttled: 3_000, ..life() }),
         ];
         let workers = lives
             .map(|(worker, epoch)| WorkerEpochs { worker: worker.to_owned(), epochs: vec![epoch] });
@@ -163,11 +163,16 @@ mod tests {
         expect![[r#"
             fleet
             warn  workers            connected, but silent: hung (process 17, 20.0 s)
-                                     → check whether the process is stopped or its machine is overloaded or unreachable
+                                     → check whether the process is stopped or its machine
+                                       is overloaded or unreachable
             warn  data loss          lossy (2.00 s beyond the agent's queue, 1 task record)
-                                     → check that the collector is reachable, has room on its disk and runs with --data; `emberline workers --wide` has the last rejection
-            warn  sampling           samples skipped by the agent's CPU limit: slow (25.0%)
-                                     → times stay true, stacks are coarser: sample less often (`emberline workers set --all --interval 20ms`) or start the agents with a larger cpu_limit
+                                     → check that the collector is reachable, has room on
+                                       its disk and runs with --data; `emberline workers
+                                       --wide` has the last rejection
+            warn  sampling           samples skipped by the agent's CPU limit: slow (30.0%)
+                                     → times stay true, stacks are coarser: sample less
+                                       often (`emberline workers set --all --interval 20ms`)
+                                       or start the agents with a larger cpu_limit
         "#]]
         .assert_eq(&text(quality(&answer)));
     }
@@ -185,8 +190,11 @@ mod tests {
         let failed = TasksAnswer { total: 3, tasks: vec![task], ..TasksAnswer::default() };
         expect![[r#"
             fleet
-            warn  tasks              3 tasks failed in the last 24 h, the newest at 2026-01-31 12:00:00.000 UTC: load (load-7) on w-1: its worker ended or disconnected first
-                                     → `emberline tasks --failed --from -24h` lists them with their causes
+            warn  tasks              3 tasks failed in the last 24 h, the newest at
+                                     2026-01-31 12:00:00.000 UTC: load (load-7) on w-1: its
+                                     worker ended or disconnected first
+                                     → `emberline tasks --failed --from -24h` lists them
+                                       with their causes
             ok    tasks              none failed in the last 24 h
         "#]]
         .assert_eq(&text([failed_tasks(&failed), failed_tasks(&TasksAnswer::default())]));

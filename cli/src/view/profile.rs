@@ -101,10 +101,11 @@ impl Sampling {
                 "the collector has no samples yet; agents send theirs every second".to_owned(),
             ];
         }
-        let why = format!("no matching samples in {};", self.range);
-        let mut lines = vec![why, format!("there is data from {}", self.data)];
-        lines.extend(self.hidden_line());
-        lines
+        if let Some(hidden) = self.hidden_line() {
+            return vec!["all matching time is hidden".to_owned(), self.range.clone(), hidden];
+        }
+        let data = format!("there is data from {}", self.data);
+        vec!["no matching samples".to_owned(), self.range.clone(), data]
     }
 
     /// How much time has no names, and the command that supplies them. A small share hides no function
@@ -199,8 +200,19 @@ mod tests {
         assert_eq!(
             sampling.lines(),
             [
-                "no matching samples in 2026-01-31 12:00:00.000 UTC to 2026-01-31 12:05:00.000 UTC;",
+                "no matching samples",
+                "2026-01-31 12:00:00.000 UTC to 2026-01-31 12:05:00.000 UTC",
                 "there is data from 2026-01-31 11:00:00.000 UTC to 2026-01-31 12:05:00.000 UTC",
+            ]
+        );
+        assert!(sampling.lines().iter().all(|line| line.len() <= 80));
+        sampling.hidden = vec![Hidden { reason: "waiting (--waiting)", hidden_ns: 5 }];
+        assert_eq!(
+            sampling.lines(),
+            [
+                "all matching time is hidden",
+                "2026-01-31 12:00:00.000 UTC to 2026-01-31 12:05:00.000 UTC",
+                "hidden: 5 ns waiting (--waiting)",
             ]
         );
         sampling.data.clear();

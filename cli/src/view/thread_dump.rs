@@ -3,9 +3,13 @@
 use std::fmt::Write as _;
 
 use api::{StackFrame, ThreadDumpAnswer, ThreadGroup, ThreadSnapshot};
-use flamegraph::text::{duration, printable, short_name};
+use flamegraph::symbols::{is_own, short_name};
+use flamegraph::text::{cell, duration, printable, wrapped_words};
+use profiler_core::Frame;
 
 use super::counted;
+use crate::args::Stacks;
+use crate::grid::line_columns;
 
 /// Threads of one group that are named; the rest is counted.
 const NAMED_MAX: usize = 6;
@@ -41,44 +45,73 @@ pub(crate) fn notes(dump: &ThreadDumpAnswer) -> Vec<String> {
 
 /// A paragraph for each group of threads, or for each thread: its threads, what they do, and the stack
 /// with the innermost function first.
-pub(crate) fn text(dump: &ThreadDumpAnswer, grouped: bool) -> String {
+pub(crate) fn text(dump: &ThreadDumpAnswer, grouped: bool, stacks: Stacks) -> String {
     let mut text = String::new();
     for worker in dump.workers.iter().filter(|worker| !worker.groups.is_empty()) {
         let threads = worker.groups.iter().map(|group| group.threads.len()).sum();
         let _ = writeln!(text, "{}: {}", printable(&worker.worker), thread_count(threads));
         for group in &worker.groups {
             if grouped {
-                write_group(&mut text, group, &group.threads);
+                write_group(&mut text, group, &group.threads, stacks);
             } else {
-                group.threads.chunks(1).for_each(|one| write_group(&mut text, group, one));
+                for one in group.threads.chunks(1) {
+                    write_group(&mut text, group, one, stacks);
+                }
             }
         }
     }
     text
 }
 
-fn write_group(text: &mut String, group: &ThreadGroup, threads: &[ThreadSnapshot]) {
+fn write_group(text: &mut String, group: &ThreadGroup, threads: &[ThreadSnapshot], stacks: Stacks) {
     let names: Vec<String> = threads.iter().take(NAMED_MAX).map(thread_name).collect();
     let mut names = names.join(", ");
     if threads.len() > NAMED_MAX {
         let _ = write!(names, " and {} more", threads.len() - NAMED_MAX);
     }
     let activity = activity(group, threads);
-    let _ = match threads {
-        [_] => writeln!(text, "\n{names}: {activity}"),
-        _ => writeln!(text, "\n{}: {activity}: {names}", thread_count(threads.len())),
+    let header = match threads {
+        [_] => format!("{names}: {activity}"),
+        _ => format!("{}: {activity}: {names}", thread_count(threads.len())),
     };
-    for frame in &group.stack {
-        let name = short_name(&frame.name);
-        let _ = write!(text, "    {}", printable(&name));
-        if !frame.file.is_empty() {
-            let _ = write!(text, " ({})", location(frame));
-        }
-        text.push('\n');
-    }
+    let _ = writeln!(text, "\n{}", wrapped_words(&header, 2, line_columns()));
     if group.stack.is_empty() {
         text.push_str("    not seen yet\n");
+        return;
     }
+    // A stack of which all would be omitted is shown.
+    let omitted = group.stack.iter().filter(|frame| is_omitted(frame, stacks)).count();
+    let stacks = if omitted == group.stack.len() { Stacks::Full } else { stacks };
+    for frame in group.stack.iter().filter(|frame| !is_omitted(frame, stacks)) {
+        text.push_str(&frame_line(frame));
+    }
+    if stacks != Stacks::Full && omitted > 0 {
+        let frames = counted(omitted as u64, "frame");
+        let whose = if stacks == Stacks::Own { "others" } else { "the runtime" };
+        let _ = writeln!(text, "    … {frames} of {whose} (--stacks full)");
+    }
+}
+
+fn is_omitted(frame: &StackFrame, stacks: Stacks) -> bool {
+    match stacks {
+        Stacks::Full => false,
+        Stacks::Simple => frame.plumbing,
+        Stacks::Own => !is_own(&Frame::function(&frame.name, &frame.file, 0)),
+    }
+}
+
+/// The function and its place, below each other if they do not fit a line.
+fn frame_line(frame: &StackFrame) -> String {
+    let columns = line_columns();
+    let name = cell(&short_name(&frame.name, &frame.module), columns - 4);
+    if frame.file.is_empty() {
+        return format!("    {name}\n");
+    }
+    let line = format!("    {name} ({})", location(frame));
+    if line.chars().count() <= columns {
+        return line + "\n";
+    }
+    format!("    {name}\n      {}\n", cell(&location(frame), columns - 6))
 }
 
 /// Such as `load, lock for 2.00 s to 3.50 s`.
@@ -132,15 +165,18 @@ fn thread_count(threads: usize) -> String {
 mod tests {
     use api::WorkerThreads;
     use expect_test::expect;
+    use flamegraph::symbols::is_plumbing;
 
     use super::*;
 
     fn dump() -> ThreadDumpAnswer {
         let frame = |name: &str, file: &str| StackFrame {
             name: name.to_owned(),
+            module: "/usr/lib/libc.so.6".to_owned(),
             file: file.to_owned(),
             line: 3,
             inlined: false,
+            plumbing: is_plumbing(name),
         };
         let thread = |id: u32, name: &str, blocked_ns: u64, age_ns: u64| ThreadSnapshot {
             id,
@@ -157,9 +193,12 @@ mod tests {
             threads,
         };
         let stack = vec![
-            frame("parse", "/a/b/c/d/x.rs"),
-            frame("start", "src/main.rs"),
+            frame("__GI___libc_read", ""),
+            frame("app::input::{impl#3}::parse::{closure#0}", "/a/b/c/d/x.rs"),
+            frame("std::sys::backtrace::__rust_begin_short_backtrace<app::start>", "/rustc/x.rs"),
+            frame("app::start", "src/main.rs"),
             frame("libc.so+0x10", ""),
+            frame("start_thread", ""),
         ];
         let groups = vec![
             group("task", Some("cpu"), stack, vec![thread(7, "main", 0, 9)]),
@@ -194,11 +233,14 @@ mod tests {
             w-1: 12 threads
 
             main (7): load, cpu
-                parse (…/c/d/x.rs:3)
-                start (src/main.rs:3)
+                read
+                input::parse::{closure} (…/c/d/x.rs:3)
+                app::start (src/main.rs:3)
                 libc.so+0x10
+                … 2 frames of the runtime (--stacks full)
 
-            9 threads: no task, wait for 2.00 s: pool\u{1b} (20), pool\u{1b} (21), pool\u{1b} (22), pool\u{1b} (23), pool\u{1b} (24), pool\u{1b} (25) and 3 more
+            9 threads: no task, wait for 2.00 s: pool\u{1b} (20), pool\u{1b} (21),
+              pool\u{1b} (22), pool\u{1b} (23), pool\u{1b} (24), pool\u{1b} (25) and 3 more
                 park (y.rs:3)
 
             [exited] (9): the agent, runnable for 1.50 ms, seen 3.00 s ago
@@ -207,12 +249,41 @@ mod tests {
             young (30): no task
                 not seen yet
         "#]]
-        .assert_eq(&text(&dump(), true));
+        .assert_eq(&text(&dump(), true, Stacks::Simple));
+        assert!(text(&dump(), true, Stacks::Simple).lines().all(|line| line.chars().count() <= 80));
+    }
+
+    #[test]
+    fn frames_that_are_omitted_are_counted() {
+        let stack = |stacks| {
+            let text = text(&dump(), true, stacks);
+            let group = text.split("\n\n").nth(1).unwrap();
+            group.lines().skip(1).map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            stack(Stacks::Own),
+            [
+                "    input::parse::{closure} (…/c/d/x.rs:3)",
+                "    app::start (src/main.rs:3)",
+                "    … 4 frames of others (--stacks full)",
+            ]
+        );
+        assert_eq!(
+            stack(Stacks::Full),
+            [
+                "    read",
+                "    input::parse::{closure} (…/c/d/x.rs:3)",
+                "    backtrace::__rust_begin_short_backtrace<…> (/rustc/x.rs:3)",
+                "    app::start (src/main.rs:3)",
+                "    libc.so+0x10",
+                "    start_thread",
+            ]
+        );
     }
 
     #[test]
     fn without_groups_each_thread_has_its_stack() {
-        let text = text(&dump(), false);
+        let text = text(&dump(), false, Stacks::Simple);
         assert_eq!(text.matches("    park (y.rs:3)\n").count(), 9);
         assert!(text.contains("(28): no task, wait for 2.00 s\n    park"), "{text}");
     }
@@ -228,6 +299,6 @@ mod tests {
         .assert_eq(&notes(&dump).join("\n"));
         let none = ThreadDumpAnswer::default();
         assert_eq!(notes(&none), ["no agent is connected"]);
-        assert_eq!(text(&none, true), "");
+        assert_eq!(text(&none, true, Stacks::Simple), "");
     }
 }

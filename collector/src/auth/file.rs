@@ -50,6 +50,18 @@ pub enum TokenFileError {
         /// Its permissions.
         mode: u32,
     },
+    /// Other users could replace the file.
+    #[error(
+        "every user may replace the files in {0}, where the token file is (mode {mode:03o}); run: \
+         chmod o-w {0}",
+        path.display()
+    )]
+    OpenFolder {
+        /// The folder.
+        path: PathBuf,
+        /// Its permissions.
+        mode: u32,
+    },
     /// The file is too large.
     #[error(
         "the token file {} has {bytes} bytes; at most {TOKEN_FILE_BYTES_MAX} are allowed",
@@ -247,6 +259,7 @@ impl TokenFile {
         if mode & 0o022 != 0 {
             return Err(TokenFileError::Writable { path: self.path.clone(), mode });
         }
+        self.check_folder()?;
         if mode & 0o044 != 0 {
             let path = self.path.display();
             tracing::warn!("other users may read the token file {path}; run: chmod 600 {path}");
@@ -258,6 +271,18 @@ impl TokenFile {
             return Err(TokenFileError::Large { path: self.path.clone(), bytes: metadata.len() });
         }
         self.parse(&bytes).map(Some)
+    }
+
+    /// Checks that not everybody can replace the file. In a folder like `/tmp`, only its owner can.
+    fn check_folder(&self) -> Result<(), TokenFileError> {
+        let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let path = folder.unwrap_or(Path::new("."));
+        let metadata = path.metadata().map_err(|source| self.io("read", source))?;
+        let mode = metadata.mode() & 0o1777;
+        if mode & 0o1002 == 0o002 {
+            return Err(TokenFileError::OpenFolder { path: path.to_owned(), mode });
+        }
+        Ok(())
     }
 
     fn parse(&self, bytes: &[u8]) -> Result<Vec<TokenRecord>, TokenFileError> {

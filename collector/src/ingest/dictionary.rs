@@ -47,20 +47,20 @@ impl<'a> PendingDictionary<'a> {
         if self.applied != Some(translation.marks()) {
             translation.check(&self.message)?;
             if let Cow::Borrowed(message) = self.message {
-                let may_add = account.may_add_symbols();
-                self.message = read(tree).admit(message, may_add)?;
+                let tree = read(tree);
+                let may_add = account.may_add_symbols(tree.free_symbol_bytes());
+                self.message = tree.admit(message, may_add)?;
+                drop(tree);
                 if !may_add && self.message.strings != message.strings {
                     account.note_refusal(Quota::SymbolBytes);
                 }
             }
         }
-        let nodes_left = account.nodes_left();
-        let applied = write(tree).apply_slice(
-            &self.message,
-            translation,
-            DICTIONARY_SLICE_ENTRIES,
-            nodes_left,
-        )?;
+        let mut tree = write(tree);
+        let nodes_left = account.nodes_left(tree.free_nodes());
+        let applied =
+            tree.apply_slice(&self.message, translation, DICTIONARY_SLICE_ENTRIES, nodes_left)?;
+        drop(tree);
         account.note_growth(applied.nodes, applied.symbol_bytes);
         if applied.overflowed && applied.nodes >= nodes_left {
             account.note_refusal(Quota::Nodes);

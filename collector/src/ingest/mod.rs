@@ -252,16 +252,16 @@ impl Ingest {
         let opened = lock(&self.state.registry).open(worker, epoch, account);
         let OpenSession { cell, evicted } =
             opened.inspect_err(|_| account.note_refusal(Quota::Sessions))?;
-        for evicted in evicted {
+        for evicted in &evicted {
             let mut session = lock(&evicted.state);
             if !matches!(session.presence, Presence::Gone(_)) {
                 session.displace();
                 let at = self.state.clock.now();
                 let disconnect = Disconnect { at, reason: DisconnectReason::Rejected };
-                self.state.end_life(&evicted, &mut session, disconnect);
+                self.state.end_life(evicted, &mut session, disconnect);
             }
             drop(session);
-            lock(&self.state.registry).remember(evicted);
+            lock(&self.state.registry).note_evicted_end(evicted);
         }
         Ok(cell)
     }
@@ -443,6 +443,7 @@ impl Ingest {
         let mut session = attachment.session(last.at)?;
         let mut flushes: Vec<CheckedFlush> = Vec::new();
         let mut records = LogRecords::new();
+        let mut stored_ns = session.stored_ns;
         for ReceivedFlush { flush, at, .. } in waiting {
             let acked_seq = flushes.last().map_or(session.acked_seq, |flush| flush.seq);
             let seq = flush.seq;
@@ -469,6 +470,9 @@ impl Ingest {
                 now: *at,
                 behind_max: self.behind_max(&attachment.cell.worker),
                 tasks_max: self.state.limits.flush_tasks_max,
+                started_at: session.agent.started_at,
+                first_seen: session.first_seen,
+                stored_ns,
             };
             let checked = checker.check(flush).and_then(|checked| {
                 let record = self.log.as_ref().map(|_| checker.record(&checked)).transpose()?;
@@ -476,11 +480,12 @@ impl Ingest {
             });
             match checked {
                 Ok((checked, record)) => {
+                    stored_ns = stored_ns.saturating_add(checked.weight_ns());
                     flushes.push(checked);
                     records.push(record);
                 }
                 Err(error) if flushes.is_empty() => {
-                    session.skip_next_flush();
+                    session.refuse_next_flush();
                     let answer = refuse(&mut session, seq, error.to_string(), receipt());
                     return Ok(Verdict::Answer(answer));
                 }

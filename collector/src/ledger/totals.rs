@@ -21,6 +21,12 @@ impl OutcomeCounts {
         let sum = &mut self.0[outcome as usize];
         *sum = sum.saturating_add(count);
     }
+
+    /// Subtracts tasks that ended as `outcome`.
+    pub(crate) fn subtract(&mut self, outcome: Outcome, count: u64) {
+        let sum = &mut self.0[outcome as usize];
+        *sum = sum.saturating_sub(count);
+    }
 }
 
 /// All tasks of one name.

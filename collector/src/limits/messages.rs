@@ -31,8 +31,11 @@ pub const WAITING_FOR_ROOM_MAX: usize = 256;
 /// needs all of it.
 pub const ANSWER_BYTES_MAX: usize = 128 << 20;
 
-/// Bytes of an answer that are handed to its connection at once. Smaller answers are not counted.
+/// Bytes of an answer that are handed to its connection at once.
 pub const ANSWER_PIECE_BYTES: usize = 64 << 10;
+
+/// Largest answer that is not counted: errors, health checks.
+pub const ANSWER_UNCOUNTED_BYTES: usize = 4 << 10;
 
 /// How often a finished answer that found no room looks again.
 pub const ANSWER_RETRY_EVERY: Duration = Duration::from_millis(50);

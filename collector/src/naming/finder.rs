@@ -175,7 +175,7 @@ impl Finder {
             .stderr(Stdio::piped())
             .spawn()
             .map_err(|error| format!("no process to read it in: {error}"))?;
-        let made = wait(child).map_err(|reason| format!("{}: {reason}", from.display()));
+        let made = wait(child).map_err(|reason| format!("{}: {reason}", shown(from)));
         let put = made.and_then(|is_found| {
             if !is_found {
                 return Ok(false);
@@ -198,6 +198,15 @@ impl Finder {
         }
         put
     }
+}
+
+/// A file, or a URL without its user and password, which readers and the log must not see.
+fn shown(from: &OsStr) -> String {
+    let text = from.to_string_lossy();
+    let Some((scheme, rest)) = text.split_once("://") else { return text.into_owned() };
+    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    format!("{scheme}://{host}{path}")
 }
 
 /// Waits for a reader, at most [`REDUCE_MAX`]. Returns whether it found its file.

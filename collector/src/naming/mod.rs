@@ -124,8 +124,15 @@ impl Naming {
     /// The known names of these addresses. Looks up those that are not known yet, for at most
     /// [`NAMING_WAIT_MAX`].
     pub(crate) fn names(&self, wanted: &Addresses) -> BTreeMap<Arc<str>, BTreeMap<u64, Functions>> {
+        self.names_until(wanted, Instant::now() + NAMING_WAIT_MAX)
+    }
+
+    fn names_until(
+        &self,
+        wanted: &Addresses,
+        deadline: Instant,
+    ) -> BTreeMap<Arc<str>, BTreeMap<u64, Functions>> {
         let Some(files) = &self.files else { return BTreeMap::new() };
-        let deadline = Instant::now() + NAMING_WAIT_MAX;
         let revision = self.revision();
         let mut found = BTreeMap::new();
         for (build, addresses) in wanted {

@@ -143,6 +143,22 @@ fn an_upload_in_pieces_names_addresses_and_is_kept_once() {
 }
 
 #[test]
+fn names_that_would_delay_an_answer_are_pending_until_the_next_question() {
+    let libraries = Libraries::compile();
+    let naming = libraries.naming(None);
+    let build: Arc<str> = libraries.build_id.as_str().into();
+    upload(&naming, &build, &libraries.symbols("a"), 1 << 20, false).unwrap();
+    let wanted = Addresses::from([(build.clone(), (0x1000..0x1100).collect())]);
+    let late = naming.names_until(&wanted, Instant::now());
+    assert!(late[&build].is_empty(), "its time is over before it began");
+    assert!(naming.is_unfinished());
+    assert_eq!(naming.why_missing(&build), Missing::Pending);
+    assert!(libraries.names(&naming).contains("sum + twice"));
+    assert!(!naming.is_unfinished());
+    assert_eq!(naming.why_missing(&build), Missing::NoFunction);
+}
+
+#[test]
 fn an_upload_that_broke_off_continues_where_it_was() {
     let libraries = Libraries::compile();
     let file = libraries.symbols("a");
@@ -327,7 +343,7 @@ fn servers_are_asked_in_their_order_and_a_missing_file_is_no_failure() {
     let asked = folder.join("asked");
     // PROGRAM symbols reduce --limited URL --output FILE
     let script = format!(
-        "echo $4 >> {}; case $4 in *//none/*) exit 3;; *//bad/*) echo broken >&2; exit 1;; esac; cp {} $6",
+        "echo $4 >> {}; case $4 in *//none/*) exit 3;; *bad/*) echo broken >&2; exit 1;; esac; cp {} $6",
         asked.display(),
         made.display()
     );
@@ -340,10 +356,11 @@ fn servers_are_asked_in_their_order_and_a_missing_file_is_no_failure() {
     assert!(naming.find_next());
     assert_eq!(naming.why_missing(build), Missing::NoFile);
 
-    let naming = naming_by(&["http://bad"]);
+    let naming = naming_by(&["http://user:secret@bad"]);
     libraries.names(&naming);
     assert!(naming.find_next());
     let Missing::Unusable(reason) = naming.why_missing(build) else { panic!() };
+    // Without the password.
     assert_eq!(reason, format!("http://bad/buildid/{build}/debuginfo: broken"));
 
     fs::remove_file(&asked).unwrap();

@@ -73,6 +73,6 @@ pub(crate) use thread_time::{ThreadTime, ThreadTimeAnswer, ThreadTimePart, Threa
 pub(crate) use time::format_time;
 pub(crate) use timeline::{Series, TimelineAnswer, TimelineQuery};
 pub(crate) use totals::CollectorTotals;
-pub(crate) use transfers::{TransferAnswer, TransferQuery, TransferSummary};
+pub(crate) use transfers::{TransferAnswer, TransferFilter, TransferQuery, TransferSummary};
 pub(crate) use unnamed::Unnamed;
 pub(crate) use workers::{EpochView, FleetView, WorkersQuery, parse_workers};

@@ -1,6 +1,6 @@
 //! Progress of tasks, by name.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use profiler_core::{Epoch, Outcome, TimeRange, Timestamp, WorkerId};
@@ -126,20 +126,27 @@ pub(crate) struct ProgressAnswer {
 }
 
 /// The number of expected tasks of a name, and since when.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Total {
     expected: u64,
     since: Timestamp,
+    /// Lives of workers whose expectation is not in this sum, so their tasks do not count either.
+    ignored: BTreeSet<(WorkerId, Epoch)>,
 }
 
-/// The sums by name.
-fn totals_of(rows: Vec<ExpectedRow>) -> BTreeMap<Arc<str>, Total> {
+/// The sums of `counted` by name. `ignored` are the other expectations.
+fn totals_of(counted: Vec<ExpectedRow>, ignored: Vec<ExpectedRow>) -> BTreeMap<Arc<str>, Total> {
     let mut totals: BTreeMap<Arc<str>, Total> = BTreeMap::new();
-    for ExpectedRow { expected, .. } in rows {
-        let new = Total { expected: 0, since: expected.since };
+    for ExpectedRow { expected, .. } in counted {
+        let new = Total { expected: 0, since: expected.since, ignored: BTreeSet::new() };
         let total = totals.entry(expected.name.clone()).or_insert(new);
         total.expected = total.expected.saturating_add(expected.total);
         total.since = total.since.min(expected.since);
+    }
+    for ExpectedRow { worker, epoch, expected } in ignored {
+        if let Some(total) = totals.get_mut(&expected.name) {
+            total.ignored.insert((worker, epoch));
+        }
     }
     totals
 }
@@ -208,19 +215,25 @@ impl CollectorState {
         Ok(ProgressAnswer { now, rows, omitted, damaged })
     }
 
-    /// Counts a given range, with the expected tasks of every life in it. Tasks expected before it are
-    /// ignored.
+    /// Counts a given range, with the expected tasks of every life in it. Lives whose tasks were expected
+    /// before it are ignored for that name.
     fn progress_in(
         &self,
         range: TimeRange,
         query: &ProgressQuery,
         rows: &mut Rows<'_>,
     ) -> Result<(), QueryError> {
-        let mut expected_rows = self.expected_rows(query);
-        expected_rows.retain(|row| range.contains(row.expected.since));
-        let totals = totals_of(expected_rows);
+        let is_inside = |row: &ExpectedRow| range.contains(row.expected.since);
+        let (inside, outside) = self.expected_rows(query).into_iter().partition(is_inside);
+        let mut totals = totals_of(inside, outside);
+        // Tasks count from the start of the range, also before they were expected.
+        totals.values_mut().for_each(|total| total.since = range.start());
         let mut counts = self.counts_in(range, query, &query.tasks, rows)?;
         note_all(&mut counts, totals.keys());
+        let seconds = Second::starting_in(range);
+        if let Some(whole) = TimeRange::new(seconds.start.start(), seconds.end.start()) {
+            self.subtract_ignored(whole, &totals, &mut counts, rows.cancel)?;
+        }
         let expected = |name: &Arc<str>| totals.get(name).map(|total| total.expected);
         rows.add(counts, |name| (expected(name), range.start()), range.stop());
         Ok(())
@@ -256,8 +269,12 @@ impl CollectorState {
             counts.retain(|name, _| totals.contains_key(name));
             note_all(&mut counts, &names);
             self.add_first_second(query, second, totals, &mut counts, rows.cancel)?;
+            let since = names.iter().map(|name| totals[name].since).min().unwrap_or(start);
+            if let Some(all) = TimeRange::new(since, whole.stop()) {
+                self.subtract_ignored(all, totals, &mut counts, rows.cancel)?;
+            }
             let total = |name: &Arc<str>| {
-                let total = totals[name];
+                let total = &totals[name];
                 (Some(total.expected), total.since)
             };
             rows.add(counts, total, end);
@@ -286,17 +303,18 @@ impl CollectorState {
             lives.entry(key).or_default().push(row);
         }
         let mut newest = Vec::new();
-        for ((_, worker), mut rows) in lives {
+        let mut superseded = Vec::new();
+        for ((_, worker), rows) in lives {
             let latest = rows.iter().map(|row| row.expected.since).max();
-            if rows.len() > 1 {
-                let connected = self.connected_epochs(&worker);
-                rows.retain(|row| {
-                    Some(row.expected.since) == latest || connected.contains(&row.epoch)
-                });
-            }
-            newest.extend(rows);
+            let connected =
+                if rows.len() > 1 { self.connected_epochs(&worker) } else { Vec::new() };
+            let (kept, older): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| {
+                Some(row.expected.since) == latest || connected.contains(&row.epoch)
+            });
+            newest.extend(kept);
+            superseded.extend(older);
         }
-        totals_of(newest)
+        totals_of(newest, superseded)
     }
 
     fn connected_epochs(&self, worker: &WorkerId) -> Vec<Epoch> {
@@ -319,6 +337,41 @@ impl CollectorState {
         rows.damaged.extend(summary.damaged);
         let counts = summary.rows.into_iter();
         Ok(counts.map(|row| (row.name, (row.running, row.outcomes))).collect())
+    }
+
+    /// Subtracts the tasks of lives that are ignored, of the counted names, in the counted range. Row by
+    /// row, because tables of sums do not name the life; only restarted workers take this.
+    fn subtract_ignored(
+        &self,
+        range: TimeRange,
+        totals: &BTreeMap<Arc<str>, Total>,
+        counts: &mut Counts,
+        cancel: &Cancel,
+    ) -> Result<(), QueryError> {
+        let mut filter = TaskFilter::default();
+        let mut workers = BTreeSet::new();
+        for name in counts.keys() {
+            let Some(total) = totals.get(name).filter(|total| !total.ignored.is_empty()) else {
+                continue;
+            };
+            filter.names.push(name.to_string());
+            workers.extend(total.ignored.iter().map(|(worker, _)| worker.to_string()));
+        }
+        if workers.is_empty() {
+            return Ok(());
+        }
+        filter.workers = workers.into_iter().collect();
+        self.each_task(range, &filter, cancel, |row| {
+            let Some(total) = totals.get(&row.record.name) else { return };
+            let is_counted = |stop| range.contains(stop) && total.since <= stop;
+            if total.ignored.contains(&(row.worker.clone(), row.epoch))
+                && row.record.stop.is_some_and(is_counted)
+                && let Some((_, outcomes)) = counts.get_mut(&row.record.name)
+            {
+                outcomes.subtract(row.record.outcome, 1);
+            }
+        })?;
+        Ok(())
     }
 
     /// Adds the tasks that ended between the start of a count and the first whole second after it.

@@ -39,6 +39,23 @@ pub(crate) struct ResourceQuery {
 }
 
 impl ResourceQuery {
+    /// A question for some measures of workers; empty for all.
+    pub(crate) fn of_workers(
+        range: TimeRange,
+        workers: Vec<String>,
+        measures: Vec<Resource>,
+    ) -> ResourceQuery {
+        ResourceQuery {
+            range,
+            spans: vec![(None, range)],
+            workers,
+            measures,
+            step_ns: chosen_step_ns(range.length_ns()),
+            align: false,
+            format: None,
+        }
+    }
+
     /// Parses the parameters; relative times are relative to `now`.
     pub(crate) fn parse(
         pairs: &[(String, String)],

@@ -44,15 +44,18 @@ pub(crate) enum TaskFormat {
     /// JSON with a vector for each member of tasks; sums by name have none.
     Columns,
     File(TableFormat),
+    /// Markers for the Firefox Profiler. Sums by name have no such format.
+    Firefox,
 }
 
 impl TaskFormat {
-    const CHOICES: [(&'static str, TaskFormat); 5] = [
+    const CHOICES: [(&'static str, TaskFormat); 6] = [
         ("json", TaskFormat::Json),
         ("columns", TaskFormat::Columns),
         ("csv", TaskFormat::File(TableFormat::Csv)),
         ("parquet", TaskFormat::File(TableFormat::Parquet)),
         ("arrow", TaskFormat::File(TableFormat::Arrow)),
+        ("firefox", TaskFormat::Firefox),
     ];
 }
 
@@ -91,14 +94,15 @@ impl TaskQuery {
         let outcomes = params.many("outcome")?.into_iter().map(|o| choose("outcome", o, &outcomes));
         let orders = [TaskOrder::Start, TaskOrder::Duration].map(|order| (order.name(), order));
         let format = params.choice("format", &TaskFormat::CHOICES)?;
-        let limit_max = match format {
-            TaskFormat::Columns => TASK_COLUMNS_MAX,
-            TaskFormat::Json | TaskFormat::File(_) => TASK_ROWS_MAX,
+        let limit = match (params.one("limit")?, format) {
+            (None, TaskFormat::Firefox) => TASK_ROWS_MAX,
+            (text, TaskFormat::Columns) => limit_to(text, TASK_COLUMNS_MAX)?,
+            (text, _) => limit_to(text, TASK_ROWS_MAX)?,
         };
         Ok(TaskQuery {
             given_range: given.then_some(range),
             range,
-            limit: limit_to(params.one("limit")?, limit_max)?,
+            limit,
             format,
             order: params.choice("sort", &orders)?,
             summary: params.choice("summary", &[("false", false), ("true", true)])?,

@@ -38,9 +38,9 @@ fn open(disk: &SimDisk) -> Collector {
 }
 
 fn open_over(disk: &SimDisk, objects: Objects) -> Collector {
-    let clock = Clock::from_fn(|| at(50));
-    let settings = Settings { clock, ..Settings::default() };
-    let collector = Collector::open(settings, objects, Box::new(disk.clone()), None).unwrap();
+    let settings = Settings { clock: Clock::from_fn(|| at(50)), ..Settings::default() };
+    let log = Box::new(disk.clone());
+    let collector = Collector::open(settings, objects, log, StoreGuard::default()).unwrap();
     collector.log().limit_files(400);
     collector
 }
@@ -521,9 +521,9 @@ fn an_unknown_version_is_rejected_and_left_unchanged() {
     let mut files: Files = lock(&golden_fleet().disk.0).files.clone();
     files.insert("00000000000000000002.wal".to_owned(), bytes);
     let disk = SimDisk::of(files.clone());
-    let error =
-        Collector::open(Settings::default(), Objects::memory(), Box::new(disk.clone()), None)
-            .unwrap_err();
+    let log = Box::new(disk.clone());
+    let opened = Collector::open(Settings::default(), Objects::memory(), log, Default::default());
+    let error = opened.unwrap_err();
     assert_eq!(
         error.to_string(),
         "the log file 00000000000000000002.wal has format 2, but this version of Emberline reads \
@@ -571,7 +571,7 @@ fn a_folder_survives_a_restart_and_has_one_collector() {
 
 /// What `emberline store` says of a folder whose log has two files.
 fn looked_at_from_outside(folder: &Path) {
-    let problems = || store::verify(folder).map(|verified| verified.problems);
+    let problems = || store::verify(&folder.into()).map(|verified| verified.problems);
     assert_eq!(problems().unwrap(), []);
     let name = "wal/00000000000000000001.wal";
     let path = folder.join(name);
@@ -590,7 +590,7 @@ fn looked_at_from_outside(folder: &Path) {
     fs::write(&path, newer).unwrap();
     let versions = || fs::read_dir(folder.join("manifest")).unwrap().count();
     let before = versions();
-    for error in [problems().unwrap_err(), store::compact(folder).unwrap_err()] {
+    for error in [problems().unwrap_err(), store::compact(&folder.into()).unwrap_err()] {
         assert!(matches!(error, StoreError::Log(WalError::UnknownVersion { .. })), "{error}");
     }
     assert_eq!(versions(), before);

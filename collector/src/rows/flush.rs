@@ -19,3 +19,10 @@ pub(crate) struct CheckedFlush {
     pub(crate) account: v1::LossAccount,
     pub(crate) clock: v1::Clock,
 }
+
+impl CheckedFlush {
+    /// Weight of its samples.
+    pub(crate) fn weight_ns(&self) -> u64 {
+        self.window.as_ref().map_or(0, |window| window.samples.total_ns())
+    }
+}

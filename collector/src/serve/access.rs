@@ -73,6 +73,7 @@ pub(super) const ROUTES: &[Route] = &[
     route(Method::GET, "/api/v1/tasks.csv", Access::Reader),
     route(Method::GET, "/api/v1/tasks.parquet", Access::Reader),
     route(Method::GET, "/api/v1/tasks.arrow", Access::Reader),
+    route(Method::GET, "/api/v1/tasks.firefox.json", Access::Reader),
     route(Method::GET, "/api/v1/tasks.hlog", Access::Reader),
     route(Method::GET, "/api/v1/resources.csv", Access::Reader),
     route(Method::GET, "/api/v1/resources.parquet", Access::Reader),

@@ -19,7 +19,10 @@ use super::error::ErrorAnswer;
 use super::gate::Caller;
 use super::gzip;
 use super::identity::Identity;
-use crate::limits::{ANSWER_BYTES_MAX, ANSWER_PIECE_BYTES, ANSWER_RETRY_EVERY, QUERY_WAIT_MAX};
+use crate::limits::{
+    ANSWER_BYTES_MAX, ANSWER_PIECE_BYTES, ANSWER_RETRY_EVERY, ANSWER_UNCOUNTED_BYTES,
+    QUERY_WAIT_MAX,
+};
 use crate::shares::{Account, Accounts, MemoryPool, Quota, Reservation, Slot, SlotPool, Turn};
 use crate::sync::lock;
 
@@ -35,11 +38,12 @@ pub(super) struct Admission {
 #[derive(Clone)]
 pub(super) struct ComputePermit {
     _turn: Arc<Turn>,
+    _long_list_turn: Option<Arc<Turn>>,
 }
 
 impl ComputePermit {
-    pub(super) fn new(turn: Turn) -> ComputePermit {
-        ComputePermit { _turn: Arc::new(turn) }
+    pub(super) fn new(turn: Turn, long_list_turn: Option<Turn>) -> ComputePermit {
+        ComputePermit { _turn: Arc::new(turn), _long_list_turn: long_list_turn.map(Arc::new) }
     }
 }
 
@@ -130,7 +134,7 @@ async fn hold_answer(
     let permit = response.extensions_mut().remove::<ComputePermit>();
     let length = response.body().size_hint().exact().unwrap_or(0);
     let length = usize::try_from(length).unwrap_or(usize::MAX);
-    if length <= ANSWER_PIECE_BYTES {
+    if length <= ANSWER_UNCOUNTED_BYTES {
         return response;
     }
     let (parts, body) = response.into_parts();
@@ -284,6 +288,38 @@ mod tests {
         assert!(read[..3].iter().all(|bytes| *bytes < LARGE_BYTES), "{read:?}");
         assert_eq!(read[3], LARGE_BYTES, "{read:?}");
         assert_eq!(answers.bytes(), 0);
+        served.abort();
+    }
+
+    /// One connection of HTTP/2 has many answers at once, each of them small.
+    #[tokio::test]
+    async fn many_unread_answers_of_one_connection_are_counted() {
+        const BYTES: usize = 32 << 10;
+        const COUNT: usize = 64;
+        let mut admission = Admission::new(Arc::default(), Quota::Queries, 2 * COUNT);
+        admission.answers = MemoryPool::new(Quota::AnswerBytes, COUNT / 2 * BYTES);
+        let answers = admission.answers.clone();
+        let routes = Router::new()
+            .route("/", get(async || vec![b'x'; BYTES]))
+            .layer(from_fn_with_state(admission, admit));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let served = tokio::spawn(async move { axum::serve(listener, routes).await });
+        let stream = TcpStream::connect(address).await.unwrap();
+        let mut client = h2::client::Builder::new();
+        let (client, connection) =
+            client.initial_window_size(0).handshake::<_, Bytes>(stream).await.unwrap();
+        tokio::spawn(connection);
+        let mut client = client.ready().await.unwrap();
+        let mut unread = Vec::new();
+        for number in 1..=COUNT {
+            let request = Request::get(format!("http://{address}/")).body(()).unwrap();
+            let (response, _) = client.send_request(request, true).unwrap();
+            unread.push(response.await.unwrap());
+            assert_eq!(answers.bytes(), number.min(COUNT / 2) * BYTES);
+        }
+        assert_eq!(read_all(ask(&address, "/").await).await, BYTES);
+        drop((unread, client));
         served.abort();
     }
 

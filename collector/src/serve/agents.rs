@@ -12,7 +12,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::answer;
 use super::error::ErrorAnswer;
-use super::reader::{Pairs, Reader, blocking, pairs_of};
+use super::reader::{Pairs, Reader, pairs_of};
 use crate::audit;
 use crate::ingest::PendingThreadDump;
 use crate::limits::{BODY_BYTES_MAX, CONTROL_WAIT_MAX};
@@ -46,9 +46,11 @@ async fn thread_dump(State(reader): State<Reader>, pairs: Pairs) -> Result<Respo
     let collector = reader.collector.clone();
     let account = pairs.account.clone();
     let pairs = pairs_of(pairs)?;
-    let permit = reader.agent_queries.try_acquire_owned().map_err(|_| ErrorAnswer::busy())?;
-    let parse = move || Ok(ThreadDumpQuery::parse(&pairs, &reader.collector.state)?);
-    let query = blocking(parse).await?;
+    let permit = reader.agent_queries.clone().try_acquire_owned();
+    let permit = permit.map_err(|_| ErrorAnswer::busy())?;
+    let state = collector.state.clone();
+    let parse = move || Ok(ThreadDumpQuery::parse(&pairs, &state)?);
+    let query = reader.compute(&account, parse).await?;
     audit::thread_dump(&account.identity, &query.workers);
     let until = Instant::now() + CONTROL_WAIT_MAX;
     let mut answers = Vec::new();
@@ -68,13 +70,13 @@ async fn thread_dump(State(reader): State<Reader>, pairs: Pairs) -> Result<Respo
             answers.push((WorkerId(id.as_str().into()), None, Err(reason)));
         }
     }
-    blocking(move || {
+    let group = move || {
         // Held until the work is done, even if the reader goes away before.
         let _permit = permit;
         let stacks = query.group(&collector.state, answers);
         answer::json(&answer::thread_dump(stacks, collector.state.clock.now()))
-    })
-    .await
+    };
+    reader.compute(&account, group).await
 }
 
 /// Changes settings, and waits for at most [`CONTROL_WAIT_MAX`] until all connected agents confirm.
@@ -85,13 +87,15 @@ async fn settings(
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Response, ErrorAnswer> {
     let body = json_body(&headers, body)?;
-    let collector = reader.collector;
+    let collector = reader.collector.clone();
     let account = pairs.account.clone();
     let pairs = pairs_of(pairs)?;
     let change = parse_change(&body)?;
-    let _permit = reader.agent_queries.try_acquire_owned().map_err(|_| ErrorAnswer::busy())?;
+    let permit = reader.agent_queries.clone().try_acquire_owned();
+    let _permit = permit.map_err(|_| ErrorAnswer::busy())?;
     let state = collector.state.clone();
-    let workers = blocking(move || Ok(parse_workers(&pairs, &state)?)).await?;
+    let parse = move || Ok(parse_workers(&pairs, &state)?);
+    let workers = reader.compute(&account, parse).await?;
     let until = Instant::now() + CONTROL_WAIT_MAX;
     let mut settings_changed = collector.ingest.settings_changes();
     let before = collector.ingest.settings(&workers);

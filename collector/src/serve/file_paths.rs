@@ -38,10 +38,11 @@ pub(super) const TIMELINE: [FilePath; 3] = [
     file("/api/v1/timeline.arrow", "arrow"),
 ];
 
-pub(super) const TASKS: [FilePath; 3] = [
+pub(super) const TASKS: [FilePath; 4] = [
     file("/api/v1/tasks.csv", "csv"),
     file("/api/v1/tasks.parquet", "parquet"),
     file("/api/v1/tasks.arrow", "arrow"),
+    file("/api/v1/tasks.firefox.json", "firefox"),
 ];
 
 pub(super) const DURATIONS: [FilePath; 1] = [file("/api/v1/tasks.hlog", "hlog")];

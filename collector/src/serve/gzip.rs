@@ -11,7 +11,7 @@ pub(super) const COMPRESSED_BYTES_MIN: usize = 1 << 10;
 const ANSWER_LEVEL: u8 = 2;
 
 /// The types of answers that compress well. Streams of events are written as they happen.
-const COMPRESSED_TYPES: [&str; 3] = ["application/json", "text/plain", "image/svg+xml"];
+const COMPRESSED_TYPES: [&str; 4] = ["application/json", "text/csv", "text/plain", "image/svg+xml"];
 
 /// The gzip form of `plain`, which holds no time and no name.
 pub(super) fn gzip(plain: &[u8], level: u8) -> Vec<u8> {
@@ -55,4 +55,24 @@ pub(super) fn add_vary(headers: &mut HeaderMap) {
 /// Marks a compressed response.
 pub(super) fn add_encoding(headers: &mut HeaderMap) {
     headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::response::IntoResponse as _;
+
+    use super::*;
+
+    #[test]
+    fn texts_are_compressed_and_files_that_are_compressed_already_are_not() {
+        let is_compressed = |kind: &'static str| {
+            is_compressible(&([(header::CONTENT_TYPE, kind)], "").into_response())
+        };
+        for kind in ["application/json", "text/csv; charset=utf-8", "text/plain", "image/svg+xml"] {
+            assert!(is_compressed(kind), "{kind}");
+        }
+        for kind in ["application/vnd.apache.parquet", "text/event-stream", "image/png"] {
+            assert!(!is_compressed(kind), "{kind}");
+        }
+    }
 }

@@ -16,7 +16,7 @@ use super::profile::answer_profile;
 use super::reader::{Asking, Pairs, Reader};
 use super::{
     access, agents, answer, file_paths, grafana, histogram_log, live_profile, metrics, page,
-    session, sse, symbols, tables, telemetry,
+    session, sse, symbols, tables, tasks_firefox, telemetry,
 };
 use crate::limits::{
     CONTROL_REQUESTS_MAX, EVENT_SUBSCRIBERS_MAX, LIVE_PROFILES_MAX, PAGES_MAX, QUERIES_MAX,
@@ -116,27 +116,32 @@ pub(super) async fn tasks(
     State(reader): State<Reader>,
     pairs: Pairs,
 ) -> Result<Response, ErrorAnswer> {
-    let answer = reader.answer(pairs, |&Asking { collector, pairs, now, cancel }| {
+    let answer = reader.answer(pairs, |asking| {
+        let &Asking { collector, pairs, now, cancel } = asking;
         let query = TaskQuery::parse(pairs, &collector.state, now)?;
         if query.summary {
             let summary = answer::task_summary(collector.state.task_summary(&query, cancel)?);
             return match query.format {
                 TaskFormat::File(format) => Ok(tables::task_names(&summary).response(format)),
-                TaskFormat::Json | TaskFormat::Columns => answer::json(&summary),
+                TaskFormat::Json | TaskFormat::Columns | TaskFormat::Firefox => {
+                    answer::json(&summary)
+                }
             };
         }
-        if query.format == TaskFormat::Columns {
-            let columns = collector.state.task_columns(&query, cancel, now)?;
-            return answer::json(&answer::TaskColumnsBody::new(&query, &columns));
-        }
-        let tasks = collector.state.tasks(&query, cancel)?;
         match query.format {
-            TaskFormat::File(format) => {
-                Ok(tables::tasks(&answer::tasks(&query, tasks, now)).response(format))
-            }
-            TaskFormat::Json | TaskFormat::Columns => {
+            TaskFormat::Json => {
+                let tasks = collector.state.tasks(&query, cancel)?;
                 answer::json(&answer::TasksBody::new(&query, &tasks, now))
             }
+            TaskFormat::Columns => {
+                let columns = collector.state.task_columns(&query, cancel, now)?;
+                answer::json(&answer::TaskColumnsBody::new(&query, &columns))
+            }
+            TaskFormat::File(format) => {
+                let tasks = collector.state.tasks(&query, cancel)?;
+                Ok(tables::tasks(&answer::tasks(&query, tasks, now)).response(format))
+            }
+            TaskFormat::Firefox => tasks_firefox::response(asking, &query),
         }
     });
     answer.await

@@ -1,7 +1,7 @@
 //! The sender of a request. Roles, fair shares and quotas are keyed by it.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
 use axum::extract::Request;
@@ -25,7 +25,7 @@ pub(crate) struct CertificateNames(pub(crate) Arc<[String]>);
 /// The sender of a request: an extension of every request.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Identity {
-    /// Everybody who connects from this address.
+    /// Everybody who connects from this address, see [`network_of`].
     Address(IpAddr),
     /// Everybody with a certificate for these names.
     Certificate(CertificateNames),
@@ -40,6 +40,9 @@ pub(crate) enum Identity {
 impl fmt::Display for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Identity::Address(IpAddr::V6(network)) if !network.is_loopback() => {
+                write!(f, "{network}/{NETWORK_BITS}")
+            }
             Identity::Address(address) => address.fmt(f),
             Identity::Certificate(CertificateNames(names)) => {
                 write!(f, "certificate of {}", names.join(", "))
@@ -51,12 +54,26 @@ impl fmt::Display for Identity {
     }
 }
 
+/// Leading bits of an address of IPv6 that one host may have for itself: it can use every address below.
+const NETWORK_BITS: u32 = 64;
+
+/// The address that stands for a host: its own, or by IPv6 the first one of its network.
+pub(super) fn network_of(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) if !address.is_loopback() => {
+            let host_bits = u128::BITS - NETWORK_BITS;
+            Ipv6Addr::from_bits(address.to_bits() >> host_bits << host_bits).into()
+        }
+        address => address,
+    }
+}
+
 impl Identity {
     fn of(peer: &Peer) -> Identity {
         match peer {
             Peer::Network { certificate: Some(names), .. } => Identity::Certificate(names.clone()),
             Peer::Network { address, certificate: None } => {
-                Identity::Address(address.ip().to_canonical())
+                Identity::Address(network_of(address.ip()))
             }
             Peer::Unix { user } => Identity::User(*user),
         }
@@ -72,4 +89,23 @@ pub(super) async fn identify(mut request: Request, next: Next) -> Response {
     };
     request.extensions_mut().insert(identity);
     next.run(request).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_identity_of_ipv6_is_its_network() {
+        let identity = |address: &str| {
+            let address = SocketAddr::new(address.parse().unwrap(), 4_747);
+            Identity::of(&Peer::Network { address, certificate: None })
+        };
+        assert_eq!(identity("2001:db8:0:1::7"), identity("2001:db8:0:1:ffff::9"));
+        assert_ne!(identity("2001:db8:0:1::7"), identity("2001:db8:0:2::7"));
+        assert_eq!(identity("2001:db8:0:1::7").to_string(), "2001:db8:0:1::/64");
+        assert_eq!(identity("::1").to_string(), "::1");
+        assert_eq!(identity("::ffff:10.0.0.1"), identity("10.0.0.1"));
+        assert_ne!(identity("10.0.0.1"), identity("10.0.0.2"));
+    }
 }

@@ -248,7 +248,8 @@ impl Stream {
             // All branches are cancel-safe: the next round continues to wait for the others.
             let message = tokio::select! {
                 message = self.next() => message?,
-                Some(request) = control.next() => {
+                // A message that was read ahead has the room for an answer.
+                Some(request) = control.next(), if self.next.is_none() => {
                     self.answer(request).await?;
                     continue;
                 }
@@ -304,12 +305,15 @@ impl Stream {
         }
     }
 
-    /// The next message: the one read ahead, if there is one.
+    /// The next message: the one read ahead, if there is one. Waits until there is room for its answer, so
+    /// that no decoded message takes memory while its agent reads no answers. The room remains, because
+    /// only this task sends answers.
     async fn next(&mut self) -> NextMessage {
-        match self.next.take() {
-            Some(next) => *next,
-            None => self.messages.next().await,
+        if let Some(next) = self.next.take() {
+            return *next;
         }
+        drop(self.answers.reserve().await.map_err(|_| answers_unread())?);
+        self.messages.next().await
     }
 
     /// Applies a dictionary; a large one off the runtime's threads.
@@ -339,8 +343,8 @@ impl Stream {
     }
 
     /// Logs and applies a flush and those that already arrived behind it, up to
-    /// [`FLUSHES_PER_BATCH_MAX`]: an agent that was away sends many, and they share one write to the log
-    /// and one to the agent.
+    /// [`FLUSHES_PER_BATCH_MAX`] and as many as have room for their answers: an agent that was away sends
+    /// many, and they share one write to the log and one to the agent.
     async fn flushes(
         &mut self,
         attachment: &Attachment,
@@ -358,7 +362,8 @@ impl Stream {
                 waiting.push_back(ReceivedFlush { flush, at, charge: Some(charge) });
             }
             bytes += encoded_bytes;
-            if waiting.len() >= FLUSHES_PER_BATCH_MAX || bytes >= FLUSH_BYTES_PER_BATCH_MAX {
+            let flushes_max = FLUSHES_PER_BATCH_MAX.min(self.answers.capacity());
+            if waiting.len() >= flushes_max || bytes >= FLUSH_BYTES_PER_BATCH_MAX {
                 break;
             }
             // Polled once, because it must not wait.
@@ -390,7 +395,7 @@ impl Stream {
     async fn answer(&mut self, kind: Kind) -> Result<(), Status> {
         let message = CollectorMessage { kind: Some(kind) };
         let sent = self.answers.send(Ok(message)).await;
-        sent.map_err(|_| Status::cancelled("the agent does not read answers any more"))
+        sent.map_err(|_| answers_unread())
     }
 
     /// Ends the stream with a reason, which an agent that leaves its answers unread does not get.
@@ -400,6 +405,11 @@ impl Stream {
         let status = Status::with_metadata(status.code(), text, metadata);
         let _ = self.answers.try_send(Err(status));
     }
+}
+
+/// The agent has closed its end for answers.
+fn answers_unread() -> Status {
+    Status::cancelled("the agent does not read answers any more")
 }
 
 fn is_flush(next: &NextMessage) -> bool {

@@ -40,6 +40,7 @@ mod sse;
 mod symbol_fetch;
 mod symbols;
 mod tables;
+mod tasks_firefox;
 mod telemetry;
 
 use std::future::Future;
@@ -62,13 +63,16 @@ pub use self::forward::{
     EncodedTasks, ForwardContent, ForwardError, ForwardOptions, ForwardTarget,
 };
 use self::front::{Certificate, ConnectionLimits, Front, Listener};
-pub use self::front::{Listen, ListenError, TlsOptions, raise_descriptor_limit};
+pub use self::front::{
+    Listen, ListenError, TlsOptions, keep_files_private, raise_descriptor_limit,
+};
 use self::gate::Gate;
 #[cfg(feature = "simulation")]
 pub(crate) use self::identity::CertificateNames;
 pub(crate) use self::identity::Identity;
 use self::ingest::Ingest;
 use self::origin::PublicNames;
+pub use self::page::report_document;
 pub use self::push::ScrapeTarget;
 use self::reader::Reader;
 use self::symbol_fetch::fetch_symbols;
@@ -79,7 +83,7 @@ use crate::limits::{
     EXPOSED_WARNING_EVERY, FIND_SYMBOLS_EVERY, GRACE, SEAL_AT_END_MAX, SHUTDOWN_MAX, SWEEP_EVERY,
 };
 use crate::naming::{Naming, SymbolSource};
-use crate::recovery::DataError;
+use crate::recovery::{DataError, StoreOptions};
 use crate::sealing::SealerThread;
 use crate::shares::QuotaSettings;
 use crate::{Limits, Retention};
@@ -108,6 +112,8 @@ pub struct ServeOptions {
     pub grace: Duration,
     /// Folder of the store, created if it does not exist. `None`: data is in memory only.
     pub data: Option<PathBuf>,
+    /// The store in a bucket, if any: then [`ServeOptions::data`] has the log and copies of tables at most.
+    pub store: Option<StoreOptions>,
     /// Where the collector looks for files with debug information; needs [`ServeOptions::data`].
     pub symbols: Option<SymbolSource>,
     /// Limits on memory and disk.
@@ -139,6 +145,7 @@ impl Default for ServeOptions {
             public_names: Vec::new(),
             grace: GRACE,
             data: None,
+            store: None,
             symbols: None,
             limits: Limits::default(),
             quotas: QuotaSettings::default(),
@@ -235,9 +242,10 @@ impl Collector {
             tls,
             socket_users,
             insecure_listen,
-            mut public_names,
+            public_names,
             grace,
             data,
+            store,
             symbols,
             limits,
             quotas,
@@ -260,10 +268,7 @@ impl Collector {
             is_exposed = true;
         }
         let certificate = tls.map(Certificate::load).transpose()?.map(Arc::new);
-        if let Some(certificate) = &certificate {
-            // A stranger's page cannot have these names: it has no certificate for them.
-            public_names.extend_from_slice(&certificate.names().0);
-        }
+        let certified = certificate.as_ref().map(|certificate| certificate.names());
         let failed = |source: io::Error| match source.kind() {
             io::ErrorKind::AddrInUse => ServeError::InUse { address: address.clone(), source },
             _ => ServeError::Bind { address: address.clone(), source },
@@ -271,23 +276,25 @@ impl Collector {
         let listener = Listener::bind(&address, !socket_users.is_empty()).await.map_err(failed)?;
         let address = listener.address().map_err(failed)?;
         let settings = Settings { clock, limits, quotas, retention, grace, ..Settings::default() };
-        let collector = match data {
-            None => Collector::new(settings),
-            Some(folder) => {
-                // May take seconds; agents that connect meanwhile wait.
-                let settings =
-                    Settings { naming: Naming::open(folder.join("symbols"), symbols), ..settings };
-                let open = move || Collector::open_folder(settings, &folder);
-                tokio::task::spawn_blocking(open).await.expect("it does not panic")?
-            }
+        let naming = match &data {
+            Some(folder) => Naming::open(folder.join("symbols"), symbols),
+            None => Naming::default(),
         };
+        let settings = Settings { naming, ..settings };
+        // May take seconds; agents that connect meanwhile wait.
+        let open = move || match (store, data) {
+            (Some(store), data) => Collector::open_store(settings, &store, data.as_deref()),
+            (None, Some(folder)) => Collector::open_folder(settings, &folder),
+            (None, None) => Ok(Collector::new(settings)),
+        };
+        let collector = tokio::task::spawn_blocking(open).await.expect("it does not panic")?;
         Ok(Server {
             collector: Arc::new(collector),
             listener,
             address,
+            public_names: PublicNames::new(&public_names, certified),
             certificate,
             socket_users,
-            public_names: PublicNames::new(&public_names),
             connection_limits: ConnectionLimits::of_process(),
             tokens,
             task_label,
@@ -300,7 +307,7 @@ impl Collector {
 
 /// What an address that other machines can reach needs and does not have.
 fn missing_protection(has_tls: bool, has_tokens: bool) -> Option<String> {
-    let tls = "TLS (--tls-cert and --tls-key; run: emberline tls self-signed)";
+    let tls = "TLS (--tls-cert and --tls-key; run: emberline tls self-signed -o tls)";
     let tokens = "a token (run: emberline token new --role agent, with --data or --tokens as here)";
     match (has_tls, has_tokens) {
         (true, true) => None,

@@ -19,8 +19,10 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use profiler_core::limits::bounded;
+use tokio::sync::watch;
 
 use super::error::ErrorAnswer;
+use super::identity::CertificateNames;
 
 /// The start of the paths of the agents' gRPC service.
 pub(super) const GRPC_PATH: &str = "/emberline.v1.";
@@ -39,17 +41,32 @@ const SHOWN_BYTES_MAX: usize = 200;
 
 /// Host names, besides IP addresses and `localhost`, under which readers may reach the collector.
 #[derive(Clone, Default, Debug)]
-pub(super) struct PublicNames(Arc<[String]>);
+pub(super) struct PublicNames {
+    named: Arc<[String]>,
+    /// Those of the collector's present certificate. A stranger's page has no certificate for them.
+    certified: Option<watch::Receiver<CertificateNames>>,
+}
 
 impl PublicNames {
-    pub(super) fn new(names: &[String]) -> PublicNames {
-        PublicNames(names.iter().map(|name| normalized(name)).collect())
+    pub(super) fn new(
+        names: &[String],
+        certified: Option<watch::Receiver<CertificateNames>>,
+    ) -> PublicNames {
+        PublicNames { named: names.iter().map(|name| normalized(name)).collect(), certified }
     }
 
-    fn allow(&self, host: &str) -> bool {
+    pub(super) fn allow(&self, host: &str) -> bool {
         let literal = host.trim_start_matches('[').trim_end_matches(']');
         let host = normalized(host);
-        literal.parse::<IpAddr>().is_ok() || host == "localhost" || self.0.contains(&host)
+        literal.parse::<IpAddr>().is_ok()
+            || host == "localhost"
+            || self.named.contains(&host)
+            || self.is_certified(&host)
+    }
+
+    fn is_certified(&self, host: &str) -> bool {
+        let names = self.certified.as_ref().map(watch::Receiver::borrow);
+        names.is_some_and(|names| names.0.iter().any(|name| normalized(name) == host))
     }
 }
 

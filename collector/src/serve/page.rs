@@ -1,31 +1,45 @@
 //! The page: the committed bundle, and one document for all of the page's own addresses.
 
-use std::sync::LazyLock;
-
 use axum::Router;
 use axum::extract::{Path, Request};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use flamegraph::import::decompressed;
 
-use super::gzip::{accepts_gzip, add_encoding, add_vary, gzip};
+use super::gzip::{accepts_gzip, add_encoding, add_vary};
 
-/// A file of the bundle.
+/// A file of the bundle, in its compressed form.
 struct File {
     path: &'static str,
-    plain: &'static [u8],
-    gzip: Vec<u8>,
+    gzip: &'static [u8],
 }
 
-/// Sorted by path. `cargo xtask page` writes the list and the files; the first request compresses
-/// them.
-static FILES: LazyLock<Vec<File>> = LazyLock::new(|| Vec::from(include!("../../page/files.rs")));
+impl File {
+    fn plain(&self) -> Vec<u8> {
+        plain(self.gzip)
+    }
+}
 
-const COMPRESSION_LEVEL: u8 = 9;
+/// Sorted by path. `cargo xtask page` writes the files, and the build script compresses them.
+static FILES: &[File] = &include!(concat!(env!("OUT_DIR"), "/page.rs"));
 
-/// A file and its gzip form.
-fn file(path: &'static str, plain: &'static [u8]) -> File {
-    File { path, plain, gzip: gzip(plain, COMPRESSION_LEVEL) }
+/// The document of a report.
+const REPORT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/page/report.html.gz"));
+
+/// More than any file of the bundle has.
+const FILE_BYTES_MAX: usize = 16 << 20;
+
+fn plain(gzip: &[u8]) -> Vec<u8> {
+    let plain = decompressed(gzip, FILE_BYTES_MAX);
+    plain.expect("the build script compressed it").into_owned()
+}
+
+/// The document of a report: the page's views in one file that requests nothing. The collector's answers
+/// replace the comment `<!-- answers -->`.
+#[must_use]
+pub fn report_document() -> String {
+    String::from_utf8_lossy(&plain(REPORT)).into_owned()
 }
 
 /// Addresses that the page itself interprets. All are one level deep, so that the relative addresses of
@@ -114,7 +128,8 @@ fn icon(headers: &HeaderMap) -> Response {
 fn nested_document() -> Response {
     let (parts, _) = answer("index.html", &HeaderMap::new()).into_parts();
     let index = FILES.iter().find(|file| file.path == "index.html");
-    let text = index.map_or("".into(), |file| String::from_utf8_lossy(file.plain));
+    let text = index.map_or(Vec::new(), File::plain);
+    let text = String::from_utf8_lossy(&text);
     Response::from_parts(parts, text.replace("=\"./", "=\"../").into())
 }
 
@@ -125,8 +140,8 @@ fn answer(path: &str, request: &HeaderMap) -> Response {
     };
     let file = &FILES[index];
     let is_compressed = accepts_gzip(request);
-    let body = if is_compressed { file.gzip.as_slice() } else { file.plain };
-    let mut response = body.into_response();
+    let mut response =
+        if is_compressed { file.gzip.into_response() } else { file.plain().into_response() };
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, content_type(path));
     let caching = if path.starts_with("assets/") { IMMUTABLE } else { REVALIDATE };
@@ -176,7 +191,7 @@ mod tests {
     #[test]
     fn the_document_loads_nothing_from_elsewhere_and_nothing_inline() {
         let index = FILES.iter().find(|file| file.path == "index.html").unwrap();
-        let text = std::str::from_utf8(index.plain).unwrap();
+        let text = String::from_utf8(index.plain()).unwrap();
         for attribute in ["src=\"", "href=\""] {
             for part in text.split(attribute).skip(1) {
                 assert!(part.starts_with("./assets/"), "{part}");
@@ -233,7 +248,7 @@ mod tests {
     }
 
     fn file_text(file: &File) -> String {
-        String::from_utf8_lossy(file.plain).into_owned()
+        String::from_utf8_lossy(&file.plain()).into_owned()
     }
 
     fn name(file: &File) -> &str {
@@ -291,7 +306,7 @@ mod tests {
         let all = compressed_bytes(&scripts.iter().map(|(file, _)| file.path).collect());
         assert!(all <= ALL_SCRIPTS_BYTES_MAX, "{all}");
         for file in FILES.iter() {
-            let text = String::from_utf8_lossy(file.plain);
+            let text = file_text(file);
             assert!(!text.contains(env!("CARGO_MANIFEST_DIR")), "{}", file.path);
         }
     }
@@ -299,7 +314,7 @@ mod tests {
     #[test]
     fn the_licenses_of_bundled_packages_are_included() {
         let licenses = FILES.iter().find(|file| file.path == "licenses.txt").unwrap();
-        let text = std::str::from_utf8(licenses.plain).unwrap();
+        let text = file_text(licenses);
         for part in ["preact\n", "uplot\n", "MIT License", "CDDL-1.0"] {
             assert!(text.contains(part), "{part}");
         }

@@ -18,7 +18,9 @@ use super::admission::ComputePermit;
 use super::error::ErrorAnswer;
 use super::identity::Identity;
 use crate::collector::Collector;
-use crate::limits::{CONTROL_REQUESTS_MAX, QUERIES_MAX, QUERIES_WAITING_MAX, QUERY_WAIT_MAX};
+use crate::limits::{
+    CONTROL_REQUESTS_MAX, QUERIES_MAX, QUERIES_WAITING_MAX, QUERY_WAIT_MAX, TASK_ROWS_DEFAULT,
+};
 use crate::query::Cancel;
 use crate::shares::{Account, SlotPool, Turns};
 
@@ -51,6 +53,9 @@ pub(super) struct Asking<'a> {
     pub(super) cancel: &'a Cancel,
 }
 
+/// Computes an answer.
+type Answer = dyn FnOnce(&Asking<'_>) -> Result<Response, ErrorAnswer> + Send;
+
 /// Cancels a query when its reader goes away: the future that holds this is dropped then.
 struct CancelOnDrop(Arc<Cancel>);
 
@@ -66,6 +71,8 @@ pub(super) struct Reader {
     pub(super) collector: Arc<Collector>,
     /// One turn for each query that runs.
     pub(super) query_turns: Arc<Turns>,
+    /// One turn, for lists of more than [`TASK_ROWS_DEFAULT`] rows.
+    pub(super) long_list_turns: Arc<Turns>,
     /// One permit for each query that runs or waits.
     pub(super) queue_slots: Arc<Semaphore>,
     /// One permit for each query to running agents.
@@ -79,6 +86,7 @@ impl Reader {
         Reader {
             collector,
             query_turns: Turns::new(QUERIES_MAX),
+            long_list_turns: Turns::new(1),
             queue_slots: Arc::new(Semaphore::new(SlotPool::capacity(
                 QUERIES_MAX + QUERIES_WAITING_MAX,
             ))),
@@ -89,16 +97,24 @@ impl Reader {
 
     /// Answers a query away from the threads that serve agents: at most [`QUERIES_MAX`] at once, so
     /// that readers together can use neither all CPUs nor all memory.
-    pub(super) async fn answer(
+    pub(super) fn answer(
         &self,
         pairs: Pairs,
         answer: impl FnOnce(&Asking<'_>) -> Result<Response, ErrorAnswer> + Send + 'static,
+    ) -> impl Future<Output = Result<Response, ErrorAnswer>> {
+        // Boxed, so that what follows is compiled once instead of for each route.
+        self.answer_boxed(pairs, Box::new(answer))
+    }
+
+    async fn answer_boxed(
+        &self,
+        pairs: Pairs,
+        answer: Box<Answer>,
     ) -> Result<Response, ErrorAnswer> {
         let account = pairs.account.clone();
         let pairs = pairs_of(pairs)?;
         let _slot = self.queue_slots.try_acquire().map_err(|_| ErrorAnswer::busy())?;
-        let turn = timeout(QUERY_WAIT_MAX, self.query_turns.take(&account)).await;
-        let turn = turn.map_err(|_| ErrorAnswer::busy())?;
+        let permit = self.permit(&account, &pairs).await?;
         let collector = self.collector.clone();
         let cancel = Arc::new(Cancel::default());
         let _cancel_on_drop = CancelOnDrop(cancel.clone());
@@ -108,11 +124,49 @@ impl Reader {
             let mut response = answer(&asking)?;
             // Held until the work is done, even if the reader goes away before, and then until there
             // is room for the answer.
-            response.extensions_mut().insert(ComputePermit::new(turn));
+            response.extensions_mut().insert(permit);
             Ok(response)
         };
         blocking(work).await
     }
+
+    /// Waits until this query may run, for at most [`QUERY_WAIT_MAX`].
+    async fn permit(
+        &self,
+        account: &Account,
+        pairs: &[(String, String)],
+    ) -> Result<ComputePermit, ErrorAnswer> {
+        let turns = async {
+            let mut long_list_turn = None;
+            if asks_for_long_list(pairs) {
+                long_list_turn = Some(self.long_list_turns.take(account).await);
+            }
+            ComputePermit::new(self.query_turns.take(account).await, long_list_turn)
+        };
+        timeout(QUERY_WAIT_MAX, turns).await.map_err(|_| ErrorAnswer::busy())
+    }
+
+    /// Runs one step of a request that is not answered as a whole by [`Reader::answer`], with the same
+    /// limit on what runs at once.
+    pub(super) async fn compute<T: Send + 'static>(
+        &self,
+        account: &Account,
+        work: impl FnOnce() -> Result<T, ErrorAnswer> + Send + 'static,
+    ) -> Result<T, ErrorAnswer> {
+        let permit = self.permit(account, &[]).await?;
+        let work = move || {
+            // Held until the work is done, even if the reader goes away before.
+            let _permit = permit;
+            work()
+        };
+        blocking(work).await
+    }
+}
+
+/// Whether a list may take much memory.
+fn asks_for_long_list(pairs: &[(String, String)]) -> bool {
+    let mut limits = pairs.iter().filter(|(name, _)| name == "limit");
+    limits.any(|(_, limit)| limit.parse().is_ok_and(|rows: usize| rows > TASK_ROWS_DEFAULT))
 }
 
 /// Runs what may take a while away from the threads that serve agents. Parsing belongs to it, because
@@ -120,6 +174,8 @@ impl Reader {
 pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, ErrorAnswer> + Send + 'static,
 ) -> Result<T, ErrorAnswer> {
+    // Boxed, so that tokio's task is compiled once for each type of result.
+    let work: Box<dyn FnOnce() -> Result<T, ErrorAnswer> + Send> = Box::new(work);
     let done = tokio::task::spawn_blocking(work).await;
     done.unwrap_or_else(|error| Err(ErrorAnswer::internal(&error)))
 }

@@ -372,7 +372,7 @@ async fn an_unavailable_address_is_named_with_alternatives() {
     for address in ["0.0.0.0:0", "[::]:0", "[::ffff:10.0.0.1]:0"] {
         let expected = format!(
             "{address} can be reached from other machines, so it needs TLS (--tls-cert and --tls-key; \
-             run: emberline tls self-signed) and a token (run: emberline token new --role agent, with \
+             run: emberline tls self-signed -o tls) and a token (run: emberline token new --role agent, with \
              --data or --tokens as here). Or listen on 127.0.0.1 and reach it through a tunnel (`ssh \
              -L`), or pass `--insecure-listen` if the network itself is trusted"
         );

@@ -64,6 +64,11 @@ pub(crate) enum FlushError {
          process has that many threads"
     )]
     Weight { length_s: u64, weight_s: u64, limit_s: u64 },
+    #[error(
+        "all cycles have {weight_s} thread-seconds in the {elapsed_s} s since the worker's start; at most \
+         {limit_s} are allowed: no process has that many threads"
+    )]
+    TotalWeight { elapsed_s: u64, weight_s: u64, limit_s: u64 },
     #[error("the cycle's times and the clock's offset give a time that cannot be expressed")]
     Time,
 }
@@ -79,6 +84,12 @@ pub(crate) struct FlushChecker<'a> {
     /// How far behind `now` a cycle may start or a task end.
     pub(crate) behind_max: Duration,
     pub(crate) tasks_max: usize,
+    /// When the worker started, by the agent's clock.
+    pub(crate) started_at: Timestamp,
+    /// When its first stream began.
+    pub(crate) first_seen: Timestamp,
+    /// Weight of the flushes before this one.
+    pub(crate) stored_ns: u64,
 }
 
 impl FlushChecker<'_> {
@@ -98,6 +109,7 @@ impl FlushChecker<'_> {
         let seq = flush.seq;
         let checked = CheckedFlush { seq, window, tasks, telemetry, totals, account, clock };
         self.check_times(&checked)?;
+        self.check_total_weight(&checked)?;
         Ok(checked)
     }
 
@@ -201,6 +213,25 @@ impl FlushChecker<'_> {
         })
     }
 
+    /// Checks that a process can have spent the weight of all cycles so far since it started, which each
+    /// cycle alone does not show: cycles may overlap. Pushed and imported profiles may be of any time.
+    fn check_total_weight(&self, checked: &CheckedFlush) -> Result<(), FlushError> {
+        let Some(window) = checked.window.as_ref().filter(|_| self.worker.has_agent()) else {
+            return Ok(());
+        };
+        let started_at = self.started_at.shifted(checked.clock.offset_ns).min(self.first_seen);
+        let since = started_at.max(self.now.shifted(-nanoseconds(self.behind_max)));
+        let elapsed_ns = window.range.stop().since_ns(since);
+        let limit_ns = weight_limit_ns(elapsed_ns);
+        let weight_ns = self.stored_ns.saturating_add(checked.weight_ns());
+        if weight_ns > limit_ns {
+            let [elapsed_s, weight_s, limit_s] =
+                [elapsed_ns, weight_ns, limit_ns].map(|time| time / 1_000_000_000);
+            return Err(FlushError::TotalWeight { elapsed_s, weight_s, limit_s });
+        }
+        Ok(())
+    }
+
     /// Checks that every node of the time by thread is a thread, so that no sample counts as one.
     fn check_threads(&self, tree: &Tree, threads: &Delta) -> Result<(), FlushError> {
         threads.entries().iter().try_for_each(|(given, _, _)| {
@@ -256,8 +287,7 @@ impl FlushChecker<'_> {
 /// time of all others.
 fn check_weight(range: TimeRange, weights: &Delta) -> Result<(), FlushError> {
     let length_ns = range.length_ns();
-    let counted_ns = length_ns.saturating_add(nanoseconds(CYCLE_LATE_MAX).unsigned_abs());
-    let limit_ns = counted_ns.saturating_mul(CYCLE_THREADS_MAX);
+    let limit_ns = weight_limit_ns(length_ns);
     let weight_ns = weights.total().total_ns();
     if weight_ns > limit_ns {
         let [length_s, weight_s, limit_s] =
@@ -265,6 +295,12 @@ fn check_weight(range: TimeRange, weights: &Delta) -> Result<(), FlushError> {
         return Err(FlushError::Weight { length_s, weight_s, limit_s });
     }
     Ok(())
+}
+
+/// The most weight that a process can have spent in a time, part of which may be counted late.
+fn weight_limit_ns(elapsed_ns: u64) -> u64 {
+    let counted_ns = elapsed_ns.saturating_add(nanoseconds(CYCLE_LATE_MAX).unsigned_abs());
+    counted_ns.saturating_mul(CYCLE_THREADS_MAX)
 }
 
 /// `range` shifted; `None` if it would be cut at the limits of a timestamp.

@@ -70,10 +70,10 @@ pub(crate) type CommitLock = OwnedMutexGuard<()>;
 pub(crate) struct Session {
     pub(crate) agent: AgentInfo,
     pub(crate) translation: Translation,
-    /// Highest sequence number that was applied or rejected.
+    /// Highest sequence number that was applied.
     pub(crate) acked_seq: u64,
-    /// The flush that the present stream must add next. Above `acked_seq + 1` if the agent was
-    /// answered by a collector whose data this one no longer has.
+    /// The flush that the present stream must add next. Above `acked_seq + 1` after refused flushes, and
+    /// if the agent was answered by a collector whose data this one no longer has.
     next_seq: u64,
     /// Applied weight.
     pub(crate) stored_ns: u64,
@@ -225,12 +225,9 @@ impl Session {
         self.next_seq
     }
 
-    /// Records that the next flush is refused. It counts as acknowledged if all before it are: a retry
-    /// would be invalid again.
-    pub(crate) fn skip_next_flush(&mut self) {
-        if self.acked_seq.checked_add(1) == Some(self.next_seq) {
-            self.acked_seq = self.next_seq;
-        }
+    /// Records that the next flush is refused. It does not count as acknowledged: an agent that does not
+    /// learn of the refusal must send it again, to be refused again and to count what it lost.
+    pub(crate) fn refuse_next_flush(&mut self) {
         self.next_seq = self.next_seq.saturating_add(1);
     }
 
@@ -247,8 +244,7 @@ impl Session {
         self.account = Some(checked.account);
         self.clock = Some(checked.clock);
         if let Some(stored) = &checked.window {
-            let weight_ns = stored.samples.total_ns();
-            self.stored_ns = self.stored_ns.saturating_add(weight_ns);
+            self.stored_ns = self.stored_ns.saturating_add(checked.weight_ns());
             self.ticks += stored.ticks;
         }
     }

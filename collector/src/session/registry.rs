@@ -1,6 +1,6 @@
 //! All sessions, by worker and epoch.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use profiler_core::hash::KeyedMap;
@@ -36,11 +36,22 @@ pub(crate) struct Registry {
     sessions_max: usize,
     /// Sessions that made room although their agents may return: they know which flushes are stored. A
     /// flush whose acknowledgment was lost would otherwise count twice.
-    evicted: BTreeMap<(WorkerId, Epoch), Arc<SessionCell>>,
-    evicted_order: VecDeque<(WorkerId, Epoch)>,
+    evicted: BTreeMap<(WorkerId, Epoch), Evicted>,
+    /// By the number of the eviction.
+    evicted_order: BTreeMap<u64, (WorkerId, Epoch)>,
+    /// Number of evictions so far.
+    evictions: u64,
     /// Of the labels of all sessions. Their other facts are limited by the number of sessions.
     label_bytes: usize,
     label_bytes_max: usize,
+}
+
+/// A session that made room.
+#[derive(Debug)]
+struct Evicted {
+    /// The number of its eviction.
+    number: u64,
+    cell: Arc<SessionCell>,
 }
 
 impl Registry {
@@ -49,7 +60,8 @@ impl Registry {
             sessions: BTreeMap::new(),
             sessions_max,
             evicted: BTreeMap::new(),
-            evicted_order: VecDeque::new(),
+            evicted_order: BTreeMap::new(),
+            evictions: 0,
             label_bytes: 0,
             label_bytes_max,
         }
@@ -77,8 +89,9 @@ impl Registry {
         self.sessions.get(&(worker.clone(), epoch))
     }
 
-    /// Opens the session of a life of a worker. Its stream belongs to `account`. If there is no room, a new session
-    /// evicts another one; see [`Registry::victim`].
+    /// Opens the session of a life of a worker. Its stream belongs to `account`. If there is no room, a
+    /// new session evicts another one; see [`Registry::victim`]. The caller ends the evicted session, and
+    /// then calls [`Registry::note_evicted_end`].
     pub(crate) fn open(
         &mut self,
         worker: &WorkerId,
@@ -94,28 +107,46 @@ impl Registry {
             let victim = self.victim(account).ok_or(NoRoom { sessions_max: self.sessions_max })?;
             evicted.extend(self.remove(&victim));
         }
-        Ok(OpenSession { cell: self.insert(key), evicted })
+        let cell = self.insert(key);
+        // At once, because its agent may return before its stream ends.
+        evicted.iter().cloned().for_each(|cell| self.remember(cell));
+        Ok(OpenSession { cell, evicted })
     }
 
-    /// Keeps what an evicted session, which has ended, knows of its agent's flushes. One that is open again
-    /// has it itself.
-    pub(crate) fn remember(&mut self, cell: Arc<SessionCell>) {
+    /// Keeps an evicted session for its agent's return.
+    fn remember(&mut self, cell: Arc<SessionCell>) {
         let key = (cell.worker.clone(), cell.epoch);
-        let mut session = lock(&cell.state);
-        let disconnect = session.presence.disconnect();
-        let may_return =
-            disconnect.is_none_or(|disconnect| disconnect.reason != DisconnectReason::Clean);
-        if !may_return || self.sessions.contains_key(&key) {
-            return;
-        }
-        session.forget_agent();
-        drop(session);
-        self.evicted.insert(key.clone(), cell);
-        self.evicted_order.push_back(key);
-        if self.evicted_order.len() > EVICTED_SESSIONS_MAX
-            && let Some(oldest) = self.evicted_order.pop_front()
+        let number = self.evictions;
+        self.evictions += 1;
+        self.evicted_order.insert(number, key.clone());
+        self.evicted.insert(key, Evicted { number, cell });
+        if self.evicted.len() > EVICTED_SESSIONS_MAX
+            && let Some((_, oldest)) = self.evicted_order.pop_first()
         {
             self.evicted.remove(&oldest);
+        }
+    }
+
+    /// Takes an evicted session back, if it is remembered.
+    fn recall(&mut self, key: &(WorkerId, Epoch)) -> Option<Arc<SessionCell>> {
+        let Evicted { number, cell } = self.evicted.remove(key)?;
+        self.evicted_order.remove(&number);
+        Some(cell)
+    }
+
+    /// Drops from an evicted session, which has ended, all but what it knows of its agent's flushes; after
+    /// a clean end that too. One that is open again stays as it is.
+    pub(crate) fn note_evicted_end(&mut self, cell: &Arc<SessionCell>) {
+        let key = (cell.worker.clone(), cell.epoch);
+        if !self.evicted.get(&key).is_some_and(|evicted| Arc::ptr_eq(&evicted.cell, cell)) {
+            return;
+        }
+        let mut session = lock(&cell.state);
+        session.forget_agent();
+        let disconnect = session.presence.disconnect();
+        drop(session);
+        if disconnect.is_some_and(|disconnect| disconnect.reason == DisconnectReason::Clean) {
+            self.recall(&key);
         }
     }
 
@@ -141,7 +172,7 @@ impl Registry {
     }
 
     fn insert(&mut self, key: (WorkerId, Epoch)) -> Arc<SessionCell> {
-        let session = self.evicted.remove(&key).unwrap_or_else(|| {
+        let session = self.recall(&key).unwrap_or_else(|| {
             let (worker, epoch) = key.clone();
             Arc::new(SessionCell {
                 worker,
@@ -150,6 +181,8 @@ impl Registry {
                 commit_lock: Arc::default(),
             })
         });
+        // An evicted session that has not ended yet still has its labels.
+        self.label_bytes += lock(&session.state).agent.label_bytes();
         self.sessions.insert(key, session.clone());
         session
     }
@@ -225,7 +258,7 @@ mod tests {
         session.last_seen = Timestamp::from_unix_ns(registry.sessions.len() as i64);
         drop(session);
         let names = opened.evicted.iter().map(|cell| cell.worker.to_string()).collect();
-        opened.evicted.into_iter().for_each(|cell| registry.remember(cell));
+        opened.evicted.iter().for_each(|cell| registry.note_evicted_end(cell));
         Some(names)
     }
 
@@ -277,6 +310,55 @@ mod tests {
         open(&mut registry, 1, &first).unwrap();
         assert_eq!(stored(&registry, "w-001"), 0, "its agent had nothing left");
         assert_eq!(registry.evicted.len(), 2);
+    }
+
+    const CRASHED: Disconnect =
+        Disconnect { at: Timestamp::from_unix_ns(1), reason: DisconnectReason::Crashed };
+
+    #[test]
+    fn a_session_is_remembered_from_its_last_eviction_on() {
+        let mut registry = Registry::new(1, 0);
+        let account = Account::of_test(1);
+        // Evicts the session before.
+        let mut open = |worker: usize| {
+            let worker = WorkerId(format!("w-{worker}").into());
+            let opened = registry.open(&worker, Epoch(1), &account).unwrap();
+            opened.evicted.iter().for_each(|cell| registry.note_evicted_end(cell));
+            lock(&opened.cell.state).end(CRASHED);
+            assert_eq!(registry.evicted.len(), registry.evicted_order.len());
+            opened.cell
+        };
+        let first = open(0);
+        lock(&first.state).acked_seq = 9;
+        open(1);
+        assert!(Arc::ptr_eq(&open(0), &first));
+        // Evicts as many as are remembered, the first session among them.
+        for worker in 2..=EVICTED_SESSIONS_MAX {
+            open(worker);
+        }
+        let again = open(0);
+        assert_eq!(lock(&again.state).acked_seq, 9);
+        assert_eq!(registry.evicted.len(), EVICTED_SESSIONS_MAX);
+    }
+
+    /// Its agent has reconnected before its stream was ended.
+    #[test]
+    fn an_evicted_session_that_returns_at_once_is_the_same_one() {
+        let mut registry = Registry::new(1, 1_000);
+        let account = Account::of_test(1);
+        let [first, second] = ["w-1", "w-2"].map(|worker| WorkerId(worker.into()));
+        let cell = registry.open(&first, Epoch(1), &account).unwrap().cell;
+        let labels = [("zone".to_owned(), "a".to_owned())].into();
+        let agent = AgentInfo { labels, ..AgentInfo::default() };
+        registry.set_agent(&mut lock(&cell.state), agent.clone());
+        lock(&cell.state).end(CRASHED);
+        let opened = registry.open(&second, Epoch(1), &account).unwrap();
+        lock(&opened.cell.state).end(CRASHED);
+        let again = registry.open(&first, Epoch(1), &account).unwrap().cell;
+        assert!(Arc::ptr_eq(&again, &cell));
+        opened.evicted.iter().for_each(|cell| registry.note_evicted_end(cell));
+        assert_eq!(lock(&cell.state).agent, agent, "it is open");
+        assert_eq!(registry.label_bytes, agent.label_bytes());
     }
 
     #[test]

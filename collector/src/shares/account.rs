@@ -1,5 +1,6 @@
 //! The accounts of identities: what each uses, its quotas, and what it was refused.
 
+use std::cmp::Reverse;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -10,10 +11,13 @@ use profiler_core::limits::bounded;
 
 use super::rate::Rate;
 use super::{Quota, QuotaSettings, Quotas, TooFast, decode_budget};
-use crate::limits::{ACCOUNTS_MAX, AUDIT_TEXT_BYTES_MAX, QUOTA_LOG_EVERY};
+use crate::limits::{ACCOUNTS_MAX, ADDED_PER_FREE, AUDIT_TEXT_BYTES_MAX, QUOTA_LOG_EVERY};
 use crate::log_limit::{Admitted, LineLimit};
 use crate::serve::Identity;
 use crate::sync::lock;
+
+/// Memory of a node of the tree, roughly.
+const NODE_BYTES: u64 = 32;
 
 /// Lines about quotas: strangers without tokens could have any number of addresses.
 static REACHED: LineLimit = LineLimit::new();
@@ -49,10 +53,16 @@ pub(crate) struct Account {
     pub(super) decoding: decode_budget::Share,
     rate: Rate,
     sessions: AtomicUsize,
-    nodes: AtomicU64,
-    symbol_bytes: AtomicU64,
+    growth: Arc<Growth>,
     running_bytes: AtomicUsize,
     uses: Mutex<[QuotaUse; Quota::ALL.len()]>,
+}
+
+/// What an identity has added to the tree. Its accounts share it.
+#[derive(Default)]
+struct Growth {
+    nodes: AtomicU64,
+    symbol_bytes: AtomicU64,
 }
 
 /// A session that counts for an account; returned when it is dropped.
@@ -68,15 +78,14 @@ impl fmt::Debug for Account {
 }
 
 impl Account {
-    fn new(identity: Identity, quotas: Quotas) -> Arc<Account> {
+    fn new(identity: Identity, quotas: Quotas, growth: Arc<Growth>) -> Arc<Account> {
         Arc::new(Account {
             identity,
             quotas,
             decoding: decode_budget::Share::new(quotas.size_of(Quota::DecodedBytes)),
             rate: Rate::new(quotas.of(Quota::BytesPerSecond)),
             sessions: AtomicUsize::new(0),
-            nodes: AtomicU64::new(0),
-            symbol_bytes: AtomicU64::new(0),
+            growth,
             running_bytes: AtomicUsize::new(0),
             uses: Mutex::default(),
         })
@@ -159,20 +168,30 @@ impl Account {
         self.sessions.load(Ordering::Relaxed)
     }
 
-    /// Nodes that it may still add to the tree.
-    pub(crate) fn nodes_left(&self) -> usize {
-        self.quota(Quota::Nodes).saturating_sub(self.nodes.load(Ordering::Relaxed) as usize)
+    /// Nodes that it may still add to a tree with room for this many.
+    pub(crate) fn nodes_left(&self, free_nodes: usize) -> usize {
+        let added = self.growth.nodes.load(Ordering::Relaxed) as usize;
+        let own = self.quota(Quota::Nodes).saturating_sub(added);
+        own.min(share_left(added, free_nodes))
     }
 
-    /// Whether it may add names to the tree.
-    pub(crate) fn may_add_symbols(&self) -> bool {
-        self.symbol_bytes.load(Ordering::Relaxed) < self.quotas.of(Quota::SymbolBytes)
+    /// Whether it may add names to a tree with room for this many bytes of them.
+    pub(crate) fn may_add_symbols(&self, free_bytes: usize) -> bool {
+        let added = self.growth.symbol_bytes.load(Ordering::Relaxed);
+        added < self.quotas.of(Quota::SymbolBytes) && share_left(added as usize, free_bytes) > 0
     }
 
     /// Counts what it added to the tree.
     pub(crate) fn note_growth(&self, nodes: usize, symbol_bytes: usize) {
-        self.nodes.fetch_add(nodes as u64, Ordering::Relaxed);
-        self.symbol_bytes.fetch_add(symbol_bytes as u64, Ordering::Relaxed);
+        self.growth.nodes.fetch_add(nodes as u64, Ordering::Relaxed);
+        self.growth.symbol_bytes.fetch_add(symbol_bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Memory of what it added to the tree, roughly.
+    fn added_bytes(&self) -> u64 {
+        let nodes = self.growth.nodes.load(Ordering::Relaxed);
+        let symbol_bytes = self.growth.symbol_bytes.load(Ordering::Relaxed);
+        nodes.saturating_mul(NODE_BYTES).saturating_add(symbol_bytes)
     }
 
     /// Whether a running task of this size has room. A refusal is counted.
@@ -215,8 +234,15 @@ impl Account {
     #[cfg(test)]
     pub(crate) fn of_test_with(number: u8, settings: &QuotaSettings) -> Arc<Account> {
         let identity = Identity::Address([10, 0, 0, number].into());
-        Account::new(identity, Quotas::default().with(settings))
+        Account::new(identity, Quotas::default().with(settings), Arc::default())
     }
+}
+
+/// How much more an identity that has added this much may add, so that it has at most
+/// [`ADDED_PER_FREE`] times the free room. Quotas count from the start of the collector, but what
+/// was added before takes room too.
+fn share_left(added: usize, free: usize) -> usize {
+    free.saturating_mul(ADDED_PER_FREE).saturating_sub(added) / (ADDED_PER_FREE + 1)
 }
 
 impl SessionSlot {
@@ -251,16 +277,15 @@ impl Accounts {
     pub(crate) fn of(&self, identity: &Identity, own: Option<&QuotaSettings>) -> Arc<Account> {
         let quotas = own.map_or(self.quotas, |own| self.quotas.with(own));
         let mut accounts = lock(&self.by_identity);
-        if let Some(account) = accounts.get(identity)
-            && account.quotas == quotas
-        {
-            return account.clone();
-        }
+        let growth = match accounts.get(identity) {
+            Some(account) if account.quotas == quotas => return account.clone(),
+            Some(replaced) => replaced.growth.clone(),
+            None => Arc::default(),
+        };
         if accounts.len() >= ACCOUNTS_MAX {
-            // Accounts in use stay; their number is bounded by those of connections and sessions.
-            accounts.retain(|_, account| Arc::strong_count(account) > 1);
+            prune(&mut accounts);
         }
-        let account = Account::new(identity.clone(), quotas);
+        let account = Account::new(identity.clone(), quotas, growth);
         accounts.insert(identity.clone(), account.clone());
         account
     }
@@ -269,6 +294,17 @@ impl Accounts {
     pub(crate) fn all(&self) -> Vec<Arc<Account>> {
         lock(&self.by_identity).values().cloned().collect()
     }
+}
+
+/// Drops accounts that nobody uses. Accounts in use stay; their number is bounded by those of connections
+/// and sessions. Of the others, those that have added most stay too, so that their quotas go on.
+fn prune(accounts: &mut KeyedMap<Identity, Arc<Account>>) {
+    let is_unused = |account: &Arc<Account>| Arc::strong_count(account) == 1;
+    let unused = accounts.values().filter(|account| is_unused(account));
+    let mut added: Vec<u64> = unused.map(|account| account.added_bytes()).collect();
+    added.sort_unstable_by_key(|bytes| Reverse(*bytes));
+    let least = added.get(ACCOUNTS_MAX / 2).copied().unwrap_or(0);
+    accounts.retain(|_, account| !is_unused(account) || account.added_bytes() > least);
 }
 
 #[cfg(test)]
@@ -302,5 +338,58 @@ mod tests {
         assert_eq!((first.quota(Quota::Queries), second.quota(Quota::Queries)), (66, 3));
         assert!(Arc::ptr_eq(&second, &accounts.of(&identity, Some(&own))));
         assert_eq!(accounts.all().len(), 1);
+    }
+
+    /// What an account may still add, in a tree with room for more than its quota.
+    fn left(account: &Account) -> (usize, bool) {
+        (account.nodes_left(usize::MAX / 4), account.may_add_symbols(usize::MAX / 4))
+    }
+
+    #[test]
+    fn what_an_identity_has_added_counts_whatever_becomes_of_its_account() {
+        let accounts = Accounts::default();
+        let identity = Identity::User(7);
+        let mut own = QuotaSettings::default();
+        own.set(Quota::Nodes, 100).unwrap();
+        own.set(Quota::SymbolBytes, 1_000).unwrap();
+        accounts.of(&identity, Some(&own)).note_growth(60, 1_000);
+        assert_eq!(left(&accounts.of(&identity, Some(&own))), (40, false));
+        // Its token was edited.
+        own.set(Quota::Nodes, 90).unwrap();
+        own.set(Quota::SymbolBytes, 1_001).unwrap();
+        assert_eq!(left(&accounts.of(&identity, Some(&own))), (30, true));
+        // Many others come and go.
+        for user in 1_000..1_000 + 3 * ACCOUNTS_MAX as u32 {
+            accounts.of(&Identity::User(user), None);
+        }
+        assert_eq!(left(&accounts.of(&identity, Some(&own))), (30, true));
+        assert!(accounts.all().len() <= ACCOUNTS_MAX, "{}", accounts.all().len());
+    }
+
+    #[test]
+    fn strangers_that_add_little_are_forgotten_before_those_that_add_much() {
+        let accounts = Accounts::default();
+        for user in 0..3 * ACCOUNTS_MAX as u32 {
+            accounts.of(&Identity::User(user), None).note_growth(user as usize, 1);
+        }
+        assert!(accounts.all().len() <= ACCOUNTS_MAX, "{}", accounts.all().len());
+        let last = 3 * ACCOUNTS_MAX as u32 - 1;
+        let left = accounts.of(&Identity::User(last), None).nodes_left(usize::MAX / 4);
+        assert_eq!(left, Account::of_test(1).quota(Quota::Nodes) - last as usize);
+    }
+
+    #[test]
+    fn an_identity_leaves_others_a_part_of_what_is_free() {
+        let account = Account::of_test(1);
+        let mut free = 4_000;
+        // However often it asks.
+        for _ in 0..10 {
+            let more = account.nodes_left(free);
+            account.note_growth(more, more);
+            free -= more;
+        }
+        assert_eq!(free, 1_000);
+        assert!(!account.may_add_symbols(free));
+        assert_eq!(Account::of_test(2).nodes_left(free), 750);
     }
 }

@@ -7,9 +7,9 @@ use std::io;
 use std::mem;
 use std::sync::{Arc, Mutex};
 
-use object_store::ObjectStoreExt as _;
 use object_store::memory::InMemory;
 use object_store::path::Path;
+use object_store::{ObjectStoreExt as _, PutOptions, PutPayload};
 
 use super::faults::{DiskCondition, DiskFault, DiskFaultCounts, Operation, Synced};
 use super::log_files::LogFile;
@@ -23,6 +23,8 @@ type Hook = Box<dyn FnMut() + Send>;
 #[derive(Clone)]
 pub struct SimulatedDisk {
     pub(super) state: Arc<Mutex<State>>,
+    /// Whether it is a bucket: all that was written is durable.
+    pub(super) is_bucket: bool,
     /// What readers of tables see.
     visible: Arc<Mutex<Arc<InMemory>>>,
     between_writes: Arc<Mutex<Option<Hook>>>,
@@ -46,7 +48,15 @@ pub(super) struct State {
     pub(super) durable_mark: Option<Vec<u8>>,
     pub(super) tables: BTreeMap<String, TableFile>,
     pub(super) removed_tables: BTreeMap<String, TableFile>,
+    /// Requests of a bucket that failed and may still take effect.
+    pub(super) late: Vec<LatePut>,
     counts: DiskFaultCounts,
+}
+
+pub(super) struct LatePut {
+    pub(super) location: Path,
+    pub(super) payload: PutPayload,
+    pub(super) options: PutOptions,
 }
 
 /// What an operation does.
@@ -89,13 +99,22 @@ impl SimulatedDisk {
             durable_mark: None,
             tables: BTreeMap::new(),
             removed_tables: BTreeMap::new(),
+            late: Vec::new(),
             counts: DiskFaultCounts::default(),
         };
         SimulatedDisk {
+            is_bucket: false,
             state: Arc::new(Mutex::new(state)),
             visible: Arc::default(),
             between_writes: Arc::default(),
         }
+    }
+
+    /// The same as a bucket, which has both log and tables.
+    #[must_use]
+    pub fn into_bucket(mut self) -> SimulatedDisk {
+        self.is_bucket = true;
+        self
     }
 
     /// Sets what goes wrong from now on.
@@ -142,7 +161,7 @@ impl SimulatedDisk {
         state.is_dead = false;
         state.crash_in = None;
         state.sync_fails_then = None;
-        if !is_machine {
+        if !is_machine || self.is_bucket {
             return;
         }
         state.crash_log_files();

@@ -53,11 +53,15 @@ pub enum DiskFault {
     TornTable,
     /// A crash brought a removed file of the tables back.
     RevivedTable,
+    /// A bucket created an object, and the answer was lost.
+    LostAnswer,
+    /// A bucket created an object long after the request had failed, perhaps in another life of the collector.
+    LatePut,
 }
 
 impl DiskFault {
     /// All kinds.
-    pub const ALL: [DiskFault; 16] = [
+    pub const ALL: [DiskFault; 18] = [
         DiskFault::ReadError,
         DiskFault::WriteError,
         DiskFault::SyncError,
@@ -74,6 +78,8 @@ impl DiskFault {
         DiskFault::LostTable,
         DiskFault::TornTable,
         DiskFault::RevivedTable,
+        DiskFault::LostAnswer,
+        DiskFault::LatePut,
     ];
 }
 

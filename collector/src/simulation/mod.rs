@@ -25,9 +25,13 @@ use crate::clock::Clock;
 use crate::collector::{Collector, Settings};
 use crate::limits::{Limits, TASK_ROWS_MAX};
 use crate::query::{Cancel, Format, ProfileQuery, TaskQuery, WorkersQuery};
-use crate::recovery::DataError;
-use crate::store::{Objects, Retention};
+use crate::recovery::{DataError, log_in_store};
+use crate::store::bucket::{Bucket, Owner, Patience, TableCache};
+use crate::store::{Objects, Retention, StoreGuard, Tables};
 use crate::tree::PhaseFilter;
+
+/// Little, so that files leave the cache.
+const CACHE_BYTES: u64 = 64 << 10;
 
 /// Sealed data never gets too old in a simulation.
 const KEPT: Duration = Duration::from_secs(1 << 33);
@@ -66,6 +70,17 @@ pub struct LifeContent {
     pub rejected: u64,
 }
 
+/// A collector that acknowledges what is in the bucket, without the thread that shows that it lives.
+fn open_in_bucket(settings: Settings, disk: &SimulatedDisk) -> Result<Collector, DataError> {
+    let place = "s3://simulated/c1".to_owned();
+    let bucket = Bucket::new(place, None, Patience::NONE, TableCache::memory(CACHE_BYTES));
+    let objects = Objects::in_bucket(Arc::new(disk.clone()), bucket);
+    Tables::check_place(&objects)?;
+    let owner = Owner::claim(&objects, Duration::ZERO)?;
+    let log = log_in_store(&objects, &owner)?;
+    Collector::open(settings, objects, Box::new(log), StoreGuard::new(None, Some(owner)))
+}
+
 impl SimulatedCollector {
     /// Starts a collector on what the disk holds.
     ///
@@ -76,9 +91,13 @@ impl SimulatedCollector {
             Retention { seconds: KEPT, rollups: KEPT, tasks: KEPT, bytes_max: u64::MAX };
         let settings =
             Settings { clock, limits: Limits::default(), retention, ..Settings::default() };
-        let files = Arc::new(disk.clone());
-        let objects = Objects::synced_by(files.clone(), files);
-        let collector = Collector::open(settings, objects, Box::new(disk.clone()), None)?;
+        let collector = if disk.is_bucket {
+            open_in_bucket(settings, disk)?
+        } else {
+            let files = Arc::new(disk.clone());
+            let objects = Objects::synced_by(files.clone(), files);
+            Collector::open(settings, objects, Box::new(disk.clone()), StoreGuard::default())?
+        };
         let streams = BTreeMap::new();
         Ok(SimulatedCollector { collector: Arc::new(collector), disk: disk.clone(), streams })
     }

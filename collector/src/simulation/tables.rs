@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::io;
+use std::mem;
 use std::time::{Duration, UNIX_EPOCH};
 
 use bytes::Bytes;
@@ -12,10 +13,13 @@ use object_store::{
 };
 use tokio_stream::{Stream, StreamExt as _};
 
-use super::disk::{Outcome, SimulatedDisk, dead, finish};
+use super::disk::{LatePut, Outcome, SimulatedDisk, dead, finish};
 use super::faults::{DiskFault, Operation, Synced};
 use crate::store::{Durability, StoreError};
 use crate::sync::lock;
+
+/// Where a bucket has the files of the log.
+const LOG_FOLDER: &str = "wal/";
 
 #[derive(Clone)]
 pub(super) struct TableFile {
@@ -94,6 +98,62 @@ pub(super) fn block<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
+impl SimulatedDisk {
+    /// A request to a bucket. One that fails may have no effect, its whole effect, or its effect later.
+    async fn put_in_bucket(
+        &self,
+        location: &Path,
+        payload: PutPayload,
+        options: PutOptions,
+    ) -> object_store::Result<PutResult> {
+        self.deliver_late().await;
+        let outcome = lock(&self.state).begin(Operation::Write).map_err(object_error)?;
+        if outcome == Outcome::Done {
+            return self.insert(location, payload, options).await;
+        }
+        let effect = lock(&self.state).below(3);
+        if effect == 1 {
+            lock(&self.state).count(DiskFault::LostAnswer);
+            // A conflict is not seen either.
+            let _ = self.insert(location, payload, options).await;
+        } else if effect == 2 {
+            let location = location.clone();
+            lock(&self.state).late.push(LatePut { location, payload, options });
+        }
+        finish(outcome).map_err(object_error)?;
+        unreachable!("it was not done")
+    }
+
+    async fn deliver_late(&self) {
+        let late = mem::take(&mut lock(&self.state).late);
+        for put in late {
+            if lock(&self.state).coin() {
+                lock(&self.state).late.push(put);
+                continue;
+            }
+            let LatePut { location, payload, options } = put;
+            if self.insert(&location, payload, options).await.is_ok() {
+                lock(&self.state).count(DiskFault::LatePut);
+            }
+        }
+    }
+
+    async fn insert(
+        &self,
+        location: &Path,
+        payload: PutPayload,
+        options: PutOptions,
+    ) -> object_store::Result<PutResult> {
+        let put = self.memory().put_opts(location, payload.clone(), options).await?;
+        let mut state = lock(&self.state);
+        let modified_ns = state.clock.now().unix_ns();
+        let content = payload.into();
+        let file = TableFile { content, written: Synced::Yes, named: Synced::Yes, modified_ns };
+        state.tables.insert(location.to_string(), file);
+        Ok(put)
+    }
+}
+
 #[async_trait::async_trait]
 impl ObjectStore for SimulatedDisk {
     async fn put_opts(
@@ -102,7 +162,13 @@ impl ObjectStore for SimulatedDisk {
         payload: PutPayload,
         options: PutOptions,
     ) -> object_store::Result<PutResult> {
-        self.call_hook();
+        // In a bucket the log writes its files here as well, while its writer is locked.
+        if !location.as_ref().starts_with(LOG_FOLDER) {
+            self.call_hook();
+        }
+        if self.is_bucket {
+            return self.put_in_bucket(location, payload, options).await;
+        }
         let outcome = lock(&self.state).begin(Operation::Write).map_err(object_error)?;
         // A file is visible whole or not at all: it is written under another name and linked.
         if !lock(&self.state).is_done(outcome) {

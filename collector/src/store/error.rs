@@ -13,6 +13,42 @@ pub enum StoreError {
          and not full"
     )]
     Objects { doing: &'static str, path: String, source: object_store::Error },
+    /// A request to a bucket failed; the files may be intact.
+    #[error("{doing} {place}/{path} failed: {reason}; {advice}")]
+    Bucket {
+        doing: &'static str,
+        place: String,
+        path: String,
+        reason: String,
+        advice: &'static str,
+    },
+    /// Another collector has this name, and lives.
+    #[error(
+        "{place} belongs to a collector that runs as process {pid} on {host}; stop it first, or choose \
+         another `--name`"
+    )]
+    Owned { place: String, host: String, pid: u32 },
+    /// Another collector has taken the store over.
+    #[error("{place} was taken over ({reason}): this collector stores nothing more; stop it")]
+    Fenced { place: String, reason: String },
+    /// The place has something else.
+    #[error(
+        "{place} has other objects, such as {found}, and no store of Emberline; choose another prefix or \
+         `--name`"
+    )]
+    Foreign { place: String, found: String },
+    /// The server does not keep two processes from creating the same object.
+    #[error(
+        "the server of {place} ignores `If-None-Match: *`: it replaced an object that exists, so two \
+         collectors could overwrite each other's data; use a server with conditional writes"
+    )]
+    NoConditionalWrites { place: String },
+    /// This program has no client for buckets.
+    #[error(
+        "this program was built without the feature `s3`, so it cannot use the bucket {bucket}; use \
+         file:///FOLDER, or a build with it"
+    )]
+    NoBuckets { bucket: String },
     /// A system call failed; as [`StoreError::Objects`].
     #[error(
         "{doing} the store's file {path} failed: {source}; check that the disk is mounted, writable \
@@ -45,6 +81,9 @@ pub enum StoreError {
          collector's `--data` names"
     )]
     NoStore { path: String },
+    /// The bucket has no store of that name.
+    #[error("no store in {place}: check `--store` and `--name`")]
+    NoStoreInBucket { place: String },
     /// Another process uses the store.
     #[error("{path} is locked: a collector is using this store; stop it first")]
     Locked { path: String },
@@ -62,6 +101,7 @@ impl StoreError {
     pub(crate) fn is_about(&self, file: &str) -> bool {
         match self {
             StoreError::Objects { path, .. }
+            | StoreError::Bucket { path, .. }
             | StoreError::Io { path, .. }
             | StoreError::Damaged { path, .. } => path == file,
             _ => false,

@@ -2,12 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::Serialize;
 
+use super::bucket::{self, Owner, StoreName, StorePlace, TableCache};
 use super::error::StoreError;
+use super::guard::StoreGuard;
 use super::lists::{FrameRow, NodeRow, SealedTask, WorkerRow};
 use super::load::read_list;
 use super::lock::DirectoryLock;
@@ -18,8 +20,76 @@ use super::table::{SumTable, TableName};
 use super::tables::Tables;
 use super::telemetry_lists::LinkRow;
 use super::tier::Tier;
-use super::wal::{self, LocalDisk};
+use super::wal::{self, BucketDisk, LocalDisk, LogDisk};
+use crate::limits::{OWNER_WATCH, TABLE_CACHE_MEMORY_BYTES};
 use crate::rows::{ExpectedRow, LostTask, ResourceRow, RunRow, SessionRecord, TransferRow};
+
+/// Where one collector's store is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum StoreLocation {
+    /// A folder of this machine.
+    Directory(PathBuf),
+    /// Below a name in a place.
+    Named(StorePlace, StoreName),
+}
+
+impl From<&Path> for StoreLocation {
+    fn from(folder: &Path) -> StoreLocation {
+        StoreLocation::Directory(folder.to_owned())
+    }
+}
+
+impl StoreLocation {
+    fn open(&self) -> Result<OpenStore, StoreError> {
+        let folder = match self {
+            StoreLocation::Directory(folder) => folder.clone(),
+            StoreLocation::Named(StorePlace::Directory(folder), name) => {
+                folder.join(name.to_string())
+            }
+            StoreLocation::Named(StorePlace::Bucket { bucket, prefix }, name) => {
+                let cache = TableCache::memory(TABLE_CACHE_MEMORY_BYTES);
+                let objects = bucket::connect(bucket, prefix, name, cache)?;
+                if objects.list("manifest")?.is_empty() {
+                    return Err(StoreError::NoStoreInBucket { place: objects.place() });
+                }
+                return Ok(OpenStore { objects, folder: None });
+            }
+        };
+        must_be_store(&folder)?;
+        Ok(OpenStore { objects: Objects::local(&folder)?, folder: Some(folder) })
+    }
+}
+
+/// A store that exists.
+struct OpenStore {
+    objects: Objects,
+    /// `None` for a bucket.
+    folder: Option<PathBuf>,
+}
+
+impl OpenStore {
+    /// The log, for reading only. That of a collector which acknowledges from its own disk is not in the
+    /// bucket.
+    fn log(&self) -> Box<dyn LogDisk> {
+        match &self.folder {
+            Some(folder) => Box::new(LocalDisk::read_only(folder.join("wal"))),
+            None => Box::new(BucketDisk::new(self.objects.clone())),
+        }
+    }
+
+    /// Whether the log is where the tables are.
+    fn has_log(&self) -> Result<bool, StoreError> {
+        Ok(self.folder.is_some() || !self.objects.list("wal")?.is_empty())
+    }
+
+    /// Keeps collectors out, and is kept out by them.
+    fn lock(&self) -> Result<StoreGuard, StoreError> {
+        Ok(match &self.folder {
+            Some(folder) => StoreGuard::new(Some(DirectoryLock::take(folder)?), None),
+            None => StoreGuard::new(None, Some(Owner::take(&self.objects, OWNER_WATCH)?)),
+        })
+    }
+}
 
 /// Summary of a store.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -125,8 +195,8 @@ pub struct CompactionReport {
 ///
 /// # Errors
 /// If there is no store, it has another format, or it cannot be read.
-pub fn info(directory: &Path) -> Result<StoreInfo, StoreError> {
-    let (tables, loaded) = open_read_only(directory)?;
+pub fn info(location: &StoreLocation) -> Result<StoreInfo, StoreError> {
+    let (tables, loaded) = Tables::open_read_only(location.open()?.objects)?;
     let manifest = tables.manifest();
     Ok(StoreInfo {
         format: FORMAT,
@@ -146,22 +216,25 @@ pub fn info(directory: &Path) -> Result<StoreInfo, StoreError> {
 /// # Errors
 /// As [`info`], and [`StoreError::Log`] if the log has another format or cannot be read. Damage is not
 /// an error, but part of the result.
-pub fn verify(directory: &Path) -> Result<Verification, StoreError> {
-    let (tables, loaded) = open_read_only(directory)?;
+pub fn verify(location: &StoreLocation) -> Result<Verification, StoreError> {
+    let store = location.open()?;
+    let (tables, loaded) = Tables::open_read_only(store.objects.clone())?;
     let mut check = Check::new(&tables, loaded.reports);
     let known = lost(&tables.manifest());
-    let of_log = problems_of_log(directory, &tables)?.into_iter();
+    let of_log = problems_of_log(&store, &tables)?.into_iter();
     check.problems.extend(of_log.filter(|problem| !known.contains(problem)));
     check.run()
 }
 
 /// Unreadable parts of the log. A collector may write and remove files meanwhile, so a missing file is
 /// checked again with the newest manifest.
-fn problems_of_log(directory: &Path, tables: &Tables) -> Result<Vec<Problem>, StoreError> {
+fn problems_of_log(store: &OpenStore, tables: &Tables) -> Result<Vec<Problem>, StoreError> {
     let mut wal_from = tables.manifest().wal_from;
+    if !store.has_log()? {
+        return Ok(Vec::new());
+    }
     loop {
-        let mut disk = LocalDisk::read_only(directory.join("wal"));
-        let contents = wal::check(&mut disk, wal_from)?;
+        let contents = wal::check(&mut *store.log(), wal_from)?;
         let problem = |(name, reason)| Problem { name, reason };
         let problems: Vec<Problem> = contents.lost().map(problem).collect();
         let newest = Versions::load(&tables.objects)?;
@@ -177,12 +250,12 @@ fn problems_of_log(directory: &Path, tables: &Tables) -> Result<Vec<Problem>, St
 ///
 /// # Errors
 /// As [`info`], and [`StoreError::Locked`] if a collector uses it.
-pub fn compact(directory: &Path) -> Result<CompactionReport, StoreError> {
-    must_be_store(directory)?;
-    let _lock = DirectoryLock::take(directory)?;
+pub fn compact(location: &StoreLocation) -> Result<CompactionReport, StoreError> {
+    let store = location.open()?;
     // If the log has another format, the tables may have been written by another version too.
-    wal::check_formats(&mut LocalDisk::read_only(directory.join("wal")))?;
-    let (tables, _) = Tables::open(Objects::local(directory)?)?;
+    wal::check_formats(&mut *store.log())?;
+    let _guard = store.lock()?;
+    let (tables, _) = Tables::open(store.objects)?;
     let size = || {
         let manifest = tables.manifest();
         let bytes = manifest.files.iter().map(|file| file.bytes).sum::<u64>();
@@ -198,11 +271,6 @@ pub fn compact(directory: &Path) -> Result<CompactionReport, StoreError> {
 fn lost(manifest: &Manifest) -> Vec<Problem> {
     let problem = |(name, reason): (String, &str)| Problem { name, reason: reason.to_owned() };
     manifest.all_lost().map(problem).collect()
-}
-
-fn open_read_only(directory: &Path) -> Result<(Tables, super::load::StoredState), StoreError> {
-    must_be_store(directory)?;
-    Tables::open_read_only(Objects::local(directory)?)
 }
 
 /// Prevents that a wrong path is taken for an empty store, or that a store is created there.

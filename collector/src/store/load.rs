@@ -12,6 +12,7 @@ use super::segment::{ListRow, ListSegment};
 use super::table::TableName;
 use super::tables::Tables;
 use crate::clock::Clock;
+use crate::limits::OWNER_CLAIMS_MAX;
 use crate::rows::{ExpectedRow, LostTask, RunRow, SessionRecord, TaskRow};
 use crate::sync::{lock, write};
 
@@ -49,7 +50,10 @@ impl Tables {
         clock: Clock,
         objects: Objects,
     ) -> Result<(Tables, StoredState), StoreError> {
-        let (tables, mut loaded) = Tables::read(clock, objects)?;
+        if objects.is_bucket() {
+            return Tables::open_bucket(&clock, &objects);
+        }
+        let (tables, loaded) = Tables::read(clock, objects)?;
         // No other process writes to the store, and this one has not started to.
         let unfinished = tables.objects.delete_unfinished()?;
         if unfinished > 0 {
@@ -62,13 +66,49 @@ impl Tables {
             // A process that was killed may have written the version without syncing it.
             tables.objects.sync(&[Manifest::path_of(loaded.manifest.version)])?;
         }
-        tables.quarantine_versions();
-        tables.quarantine_damaged(&mut |_| {})?;
-        loaded.manifest = tables.manifest();
+        tables.opened(loaded)
+    }
+
+    /// Opens a store in a bucket, and keeps earlier lives of its collector from publishing.
+    fn open_bucket(clock: &Clock, objects: &Objects) -> Result<(Tables, StoredState), StoreError> {
+        for _ in 0..OWNER_CLAIMS_MAX {
+            let (tables, loaded) = Tables::read(clock.clone(), objects.clone())?;
+            if tables.take_over()? {
+                return tables.opened(loaded);
+            }
+        }
+        let reason = "another collector goes on publishing versions";
+        Err(StoreError::damaged("manifest", reason))
+    }
+
+    /// Checks that a bucket has a store of this format, or nothing. Changes nothing.
+    ///
+    /// # Errors
+    /// [`StoreError::Foreign`], and as [`Tables::open`].
+    pub(crate) fn check_place(objects: &Objects) -> Result<(), StoreError> {
+        if objects.list("owner")?.is_empty()
+            && objects.list("manifest")?.is_empty()
+            && let Some(found) = objects.any_path()?
+        {
+            return Err(StoreError::Foreign { place: objects.place(), found });
+        }
+        Versions::load(objects).map(|_| ())
+    }
+
+    /// The first file of the log with records that are in no table.
+    pub(crate) fn log_from(objects: &Objects) -> Result<u64, StoreError> {
+        let versions = Versions::load(objects)?;
+        Ok(versions.newest().map_or(0, |manifest| manifest.wal_from))
+    }
+
+    fn opened(self, mut loaded: StoredState) -> Result<(Tables, StoredState), StoreError> {
+        self.quarantine_versions();
+        self.quarantine_damaged(&mut |_| {})?;
+        loaded.manifest = self.manifest();
         for report in &loaded.reports {
             tracing::warn!(report, "the store is damaged");
         }
-        Ok((tables, loaded))
+        Ok((self, loaded))
     }
 
     /// Publishes the newest version again, as the next one: it may be readable and not durable. If the

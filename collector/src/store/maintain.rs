@@ -214,13 +214,11 @@ impl Tables {
         let mut failures = Failures::default();
         let mut deleted = 0;
         let mut versions = lock(&self.versions);
+        // Its files would count as garbage.
+        versions.resolve(&self.objects)?;
         for version in versions.garbage(old, age.before(DAMAGED_LISTS_KEPT)) {
-            let result = self.objects.delete(&Manifest::path_of(version));
-            if result.is_ok() {
-                versions.forget(version);
-                deleted += 1;
-            }
-            failures.note(result);
+            let result = versions.delete(&self.objects, version);
+            deleted += usize::from(failures.note(result));
         }
         let in_use = versions.in_use(old);
         let named: KeyedSet<u64> =
@@ -228,9 +226,12 @@ impl Tables {
         let of_damaged = versions.ids_of_damaged();
         let is_kept =
             |id: u64| named.contains(&id) || of_damaged.iter().any(|ids| ids.contains(&id));
+        // Files of later lives are none of ours, should this process have slept.
+        let end_of_ids = self.objects.ids().end;
+        let is_garbage = |id: u64| id < end_of_ids && !is_kept(id);
         for file in self.objects.list("tables")? {
             // The version that is being published may list a recent file.
-            if file.modified < old && !id_of(&file.path).is_none_or(is_kept) {
+            if file.modified < old && id_of(&file.path).is_some_and(is_garbage) {
                 let result = self.objects.delete(&file.path);
                 deleted += usize::from(result.is_ok());
                 failures.note(result);

@@ -47,6 +47,13 @@ pub(crate) struct Manifest {
     /// Unreadable parts of the log, newest last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) lost_log: Vec<LostLog>,
+    /// The life of the collector that published it; 0 where one process at a time can write.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) epoch: u64,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// A file of a table.
@@ -270,6 +277,8 @@ pub(crate) struct Versions {
     pub(crate) damaged: BTreeMap<u64, String>,
     /// Greater than every version whose writing was ever started.
     next: u64,
+    /// A version of which nobody knows whether it is in the bucket.
+    unresolved: Option<Arc<Manifest>>,
 }
 
 impl Versions {
@@ -326,7 +335,11 @@ impl Versions {
                 Err(StoreError::Damaged { reason, .. }) => {
                     versions.damaged.insert(*version, reason);
                 }
-                Err(error @ (StoreError::Io { .. } | StoreError::Objects { .. })) => {
+                Err(
+                    error @ (StoreError::Io { .. }
+                    | StoreError::Objects { .. }
+                    | StoreError::Bucket { .. }),
+                ) => {
                     unread.push((*version, error));
                 }
                 Err(error) => return Err(error),
@@ -339,6 +352,21 @@ impl Versions {
             versions.damaged.insert(version, error.to_string());
         }
         Ok(Some(versions))
+    }
+
+    /// Publishes the version whose publication has an unknown end: a gap would let another life of the
+    /// collector publish behind this one. Nothing else changes: the next version replaces it.
+    pub(crate) fn resolve(&mut self, objects: &Objects) -> Result<(), StoreError> {
+        let Some(manifest) = &self.unresolved else { return Ok(()) };
+        manifest.publish(objects)?;
+        self.readable.insert(manifest.version, manifest.clone());
+        self.unresolved = None;
+        Ok(())
+    }
+
+    /// Records that the publication of a version failed with an unknown end.
+    pub(crate) fn note_unresolved(&mut self, manifest: Manifest) {
+        self.unresolved = Some(Arc::new(manifest));
     }
 
     /// Damaged versions newer than every readable one, and the reasons: an older version is used.
@@ -408,9 +436,38 @@ impl Versions {
         (before.map(|(_, manifest)| manifest), next.map(|(_, manifest)| manifest))
     }
 
-    pub(crate) fn forget(&mut self, version: u64) {
-        self.readable.remove(&version);
-        self.damaged.remove(&version);
+    /// Deletes a version that is garbage. The first version of each life of a collector stays, without its
+    /// content: an earlier life, however long it was paused, still has that version to publish. Returns
+    /// whether anything was deleted.
+    pub(crate) fn delete(&mut self, objects: &Objects, version: u64) -> Result<bool, StoreError> {
+        let path = Manifest::path_of(version);
+        let Some(tombstone) = self.tombstone(version) else {
+            // A damaged one may be a tombstone.
+            let is_kept = objects.is_bucket() && self.damaged.contains_key(&version);
+            if !is_kept {
+                objects.delete(&path)?;
+            }
+            self.readable.remove(&version);
+            self.damaged.remove(&version);
+            return Ok(!is_kept);
+        };
+        if *self.readable[&version] == tombstone {
+            return Ok(false);
+        }
+        objects.replace(&path, tombstone.encode())?;
+        self.readable.insert(version, Arc::new(tombstone));
+        Ok(true)
+    }
+
+    /// What must be left of a version; `None` if nothing.
+    fn tombstone(&self, version: u64) -> Option<Manifest> {
+        let manifest = self.readable.get(&version)?;
+        let before = self.readable.range(..version).next_back();
+        let epoch_before = before.map_or(0, |(_, before)| before.epoch);
+        let Manifest { made_at_ns, wal_from, next_id, epoch, .. } = **manifest;
+        let rest =
+            Manifest { version, made_at_ns, wal_from, next_id, epoch, ..Manifest::default() };
+        (epoch > epoch_before).then_some(rest)
     }
 }
 
@@ -441,6 +498,7 @@ mod tests {
             cut,
             lost,
             lost_log: vec![],
+            epoch: 0,
         }
     }
 

@@ -1,7 +1,9 @@
 //! Storage: a write-ahead log of acknowledged flushes, and tables made from it.
 
+pub(crate) mod bucket;
 mod compact;
 mod error;
+mod guard;
 mod inspect;
 mod links;
 mod list_scan;
@@ -28,7 +30,9 @@ mod tier;
 mod transfer_sums;
 pub(crate) mod wal;
 
+pub use bucket::{Ack, PlaceError, StoreName, StorePlace, use_s3_client};
 pub use error::StoreError;
+pub(crate) use guard::StoreGuard;
 pub(crate) use list_scan::RowScan;
 pub(crate) use lists::{FrameRow, NodeRow, SealedTask};
 pub(crate) use load::StoredState;
@@ -58,8 +62,8 @@ pub(crate) use tier::{Period, Second, Tier};
 pub(crate) use transfer_sums::{TransferMeasure, transfer_counts, transfer_measure};
 
 pub use inspect::{
-    CompactionReport, FilesInfo, Problem, StoreInfo, TableInfo, TableSum, Verification, compact,
-    info, verify,
+    CompactionReport, FilesInfo, Problem, StoreInfo, StoreLocation, TableInfo, TableSum,
+    Verification, compact, info, verify,
 };
 
 #[cfg(test)]

@@ -3,6 +3,8 @@
 //! No call needs a runtime. They work on any thread that may block, so also in `spawn_blocking`, but
 //! not on a thread that drives futures.
 
+mod in_bucket;
+
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fmt;
@@ -24,7 +26,9 @@ use object_store::{ObjectStore, ObjectStoreExt, PutMode};
 use profiler_core::Timestamp;
 use tokio_stream::StreamExt;
 
+use super::bucket::{Bucket, Upload};
 use super::error::StoreError;
+use crate::sync::lock;
 
 /// The folder with copies of damaged files.
 pub(crate) const QUARANTINE: &str = "quarantine";
@@ -43,6 +47,8 @@ pub(crate) struct Objects {
     root: Option<PathBuf>,
     /// `None` if acknowledged writes are durable.
     durability: Option<Arc<dyn Durability>>,
+    /// Of a store in a bucket, which other processes may write to.
+    bucket: Option<Arc<Bucket>>,
 }
 
 /// Makes files durable: a local object store makes them visible, but does not sync them.
@@ -77,6 +83,7 @@ pub(crate) struct Object {
 #[derive(Debug)]
 enum Source {
     File(File),
+    Memory(Bytes),
     Store(Objects),
 }
 
@@ -104,12 +111,36 @@ impl Objects {
         durability: Arc<dyn Durability>,
         store: Arc<dyn ObjectStore>,
     ) -> Objects {
-        Objects { store, root: None, durability: Some(durability) }
+        Objects { store, root: None, durability: Some(durability), bucket: None }
     }
 
     /// Any object store that makes acknowledged writes durable.
     pub(crate) fn over(store: Arc<dyn ObjectStore>) -> Objects {
-        Objects { store, root: None, durability: None }
+        Objects { store, root: None, durability: None, bucket: None }
+    }
+
+    fn block_on<F: Future>(&self, future: F) -> F::Output {
+        let runtime = self.bucket.as_ref().and_then(|bucket| bucket.runtime.as_ref());
+        let _inside = runtime.map(|runtime| runtime.enter());
+        block_on(future)
+    }
+
+    /// Repeats a request to a bucket.
+    fn repeat<T>(
+        &self,
+        mut request: impl FnMut() -> object_store::Result<T>,
+    ) -> object_store::Result<T> {
+        match &self.bucket {
+            Some(bucket) => bucket.patience.repeat(request),
+            None => request(),
+        }
+    }
+
+    fn failed(&self, doing: &'static str, path: &str, source: object_store::Error) -> StoreError {
+        match &self.bucket {
+            Some(bucket) => bucket.failed(doing, path, &source),
+            None => StoreError::Objects { doing, path: path.to_owned(), source },
+        }
     }
 
     /// Writes a new file. When this returns, file and name survive a crash.
@@ -120,18 +151,37 @@ impl Objects {
 
     /// Writes a new file. File and name survive a crash after [`Objects::sync`].
     pub(crate) fn put_unsynced(&self, path: &str, content: Bytes) -> Result<(), StoreError> {
-        let location = Path::from(path);
-        match block_on(self.store.put_opts(&location, content.into(), PutMode::Create.into())) {
-            Ok(_) => Ok(()),
-            Err(object_store::Error::AlreadyExists { .. }) => {
-                Err(StoreError::AlreadyExists { path: path.to_owned() })
-            }
-            Err(source) => Err(objects_error("writing", path, source)),
+        if let Some(bucket) = &self.bucket {
+            return self.put_in_bucket(bucket, path, content);
         }
+        let location = Path::from(path);
+        let put = self.store.put_opts(&location, content.into(), PutMode::Create.into());
+        self.written(path, self.block_on(put).map(|_| ()))
+    }
+
+    fn written(&self, path: &str, put: object_store::Result<()>) -> Result<(), StoreError> {
+        put.map_err(|error| match error {
+            object_store::Error::AlreadyExists { .. } => {
+                StoreError::AlreadyExists { path: path.to_owned() }
+            }
+            source => self.failed("writing", path, source),
+        })
     }
 
     /// Makes files and their names survive a crash.
     pub(crate) fn sync(&self, paths: &[String]) -> Result<(), StoreError> {
+        if let Some(bucket) = &self.bucket
+            && paths.iter().any(|path| is_table(path))
+        {
+            // Others are of a sealing that failed.
+            let uploads = std::mem::take(&mut *lock(&bucket.uploads));
+            for Upload { path, done } in uploads {
+                if paths.contains(&path) {
+                    let done = self.block_on(done).expect("an upload does not panic");
+                    self.written(&path, done.map(drop))?;
+                }
+            }
+        }
         self.durability.as_ref().map_or(Ok(()), |durability| durability.sync(paths))
     }
 
@@ -155,6 +205,9 @@ impl Objects {
     }
 
     fn open_if_exists(&self, path: &str) -> Result<Option<Object>, StoreError> {
+        if let Some(bucket) = &self.bucket {
+            return self.open_in_bucket(bucket, path);
+        }
         let (bytes, source) = match &self.root {
             Some(root) => {
                 let opened = File::open(root.join(path));
@@ -167,10 +220,10 @@ impl Objects {
                     }
                 }
             }
-            None => match block_on(self.store.head(&Path::from(path))) {
+            None => match self.block_on(self.store.head(&Path::from(path))) {
                 Ok(meta) => (meta.size, Source::Store(self.clone())),
                 Err(object_store::Error::NotFound { .. }) => return Ok(None),
-                Err(source) => return Err(objects_error("opening", path, source)),
+                Err(source) => return Err(self.failed("opening", path, source)),
             },
         };
         Ok(Some(Object { path: path.to_owned(), bytes, source }))
@@ -178,10 +231,16 @@ impl Objects {
 
     /// The files below `prefix`, by path.
     pub(crate) fn list(&self, prefix: &str) -> Result<Vec<Listed>, StoreError> {
-        let mut stream = self.store.list(Some(&Path::from(prefix)));
+        let listed = self.repeat(|| {
+            let mut stream = self.store.list(Some(&Path::from(prefix)));
+            let mut metas = Vec::new();
+            while let Some(meta) = self.block_on(stream.next()) {
+                metas.push(meta?);
+            }
+            Ok(metas)
+        });
         let mut files = Vec::new();
-        while let Some(meta) = block_on(stream.next()) {
-            let meta = meta.map_err(|source| objects_error("listing", prefix, source))?;
+        for meta in listed.map_err(|source| self.failed("listing", prefix, source))? {
             let modified = meta.last_modified.timestamp_nanos_opt().unwrap_or(i64::MAX);
             files.push(Listed {
                 path: meta.location.to_string(),
@@ -195,10 +254,27 @@ impl Objects {
 
     /// Deletes a file if it exists.
     pub(crate) fn delete(&self, path: &str) -> Result<(), StoreError> {
-        match block_on(self.store.delete(&Path::from(path))) {
+        self.check_fence()?;
+        self.bucket.iter().for_each(|bucket| bucket.cache.remove(path));
+        match self.block_on(self.store.delete(&Path::from(path))) {
             Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
-            Err(source) => Err(objects_error("deleting", path, source)),
+            Err(source) => Err(self.failed("deleting", path, source)),
         }
+    }
+
+    /// Deletes files, with few requests. Missing ones are no error.
+    pub(crate) fn delete_all(&self, paths: &[String]) -> Result<(), StoreError> {
+        self.check_fence()?;
+        let locations: Vec<_> = paths.iter().map(|path| Ok(Path::from(path.as_str()))).collect();
+        let mut deleted = self.store.delete_stream(Box::pin(tokio_stream::iter(locations)));
+        let mut done = Ok(());
+        while let Some(result) = self.block_on(deleted.next()) {
+            match result {
+                Ok(_) | Err(object_store::Error::NotFound { .. }) => {}
+                Err(source) => done = done.and(Err(self.failed("deleting", "files", source))),
+            }
+        }
+        done
     }
 
     /// Deletes partly written files that a crash left behind. They are named `name#1`, and the object
@@ -235,10 +311,10 @@ impl Objects {
     /// Copies a file to quarantine, where nothing is ever deleted. Returns the path of the copy.
     pub(crate) fn quarantine(&self, path: &str) -> Result<String, StoreError> {
         let copy = copy_of(path);
-        match block_on(self.store.copy(&Path::from(path), &Path::from(copy.as_str()))) {
+        match self.block_on(self.store.copy(&Path::from(path), &Path::from(copy.as_str()))) {
             // There is nothing to copy of a missing file.
             Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(copy),
-            Err(source) => Err(objects_error("copying to quarantine", path, source)),
+            Err(source) => Err(self.failed("copying to quarantine", path, source)),
         }
     }
 }
@@ -271,10 +347,16 @@ impl Object {
                 })?;
                 Ok(content.into())
             }
+            Source::Memory(content) => {
+                let place =
+                    |at: u64| usize::try_from(at).expect("it is at most a length in memory");
+                Ok(content.slice(place(at)..place(end)))
+            }
             Source::Store(objects) => {
                 let location = Path::from(self.path.as_str());
-                let part = block_on(objects.store.get_range(&location, at..end));
-                part.map_err(|source| objects_error("reading", &self.path, source))
+                let read = || objects.block_on(objects.store.get_range(&location, at..end));
+                let part = objects.repeat(read);
+                part.map_err(|source| objects.failed("reading", &self.path, source))
             }
         }
     }
@@ -337,8 +419,9 @@ fn is_unfinished(name: &OsStr) -> bool {
     })
 }
 
-fn objects_error(doing: &'static str, path: &str, source: object_store::Error) -> StoreError {
-    StoreError::Objects { doing, path: path.to_owned(), source }
+/// Whether a file of a bucket is written in the background, and cached.
+fn is_table(path: &str) -> bool {
+    path.starts_with("tables/")
 }
 
 /// Wakes the blocked thread.
@@ -399,6 +482,7 @@ mod tests {
     #[test]
     fn files_are_never_overwritten_and_read_in_parts() {
         check(&Objects::memory());
+        check(&Objects::bucket_in_memory());
         let directory = tempfile::tempdir().unwrap();
         check(&Objects::local(&directory.path().join("new/one")).unwrap());
     }

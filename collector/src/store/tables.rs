@@ -154,14 +154,14 @@ impl Tables {
     pub(super) fn new(objects: Objects, clock: Clock, versions: Versions, first_id: u64) -> Tables {
         let current = versions.newest().cloned().unwrap_or_default();
         Tables {
-            objects,
             clock,
-            next_id: AtomicU64::new(first_id.max(current.next_id)),
+            next_id: AtomicU64::new(first_id.max(current.next_id).max(objects.ids().start)),
             opened: Instant::now(),
             maintained_at_ns: AtomicI64::new(match current.version {
                 0 => i64::MAX,
                 _ => current.made_at_ns,
             }),
+            objects,
             latest_now_ns: AtomicI64::new(current.made_at_ns),
             current: RwLock::new(current),
             versions: Mutex::new(versions),
@@ -343,6 +343,7 @@ impl Tables {
         on_publish: &mut OnPublish<'_>,
     ) -> Result<Option<Arc<Manifest>>, StoreError> {
         let mut versions = lock(&self.versions);
+        versions.resolve(&self.objects).map_err(|error| self.fenced_by(error))?;
         let before = self.manifest();
         let mut manifest = Manifest::clone(&before);
         if !edit(&mut manifest) {
@@ -354,12 +355,50 @@ impl Tables {
         manifest.made_at_ns = self.clock.now().unix_ns();
         manifest.next_id = self.next_id.load(Ordering::Relaxed);
         manifest.files.sort_unstable_by_key(|file| file.id);
-        manifest.publish(&self.objects)?;
+        manifest.epoch = self.objects.epoch();
+        if let Err(error) = manifest.publish(&self.objects) {
+            if self.objects.is_bucket() && !matches!(error, StoreError::AlreadyExists { .. }) {
+                versions.note_unresolved(manifest);
+            }
+            return Err(self.fenced_by(error));
+        }
         let manifest = Arc::new(manifest);
         versions.readable.insert(manifest.version, manifest.clone());
         *write(&self.current) = manifest.clone();
         on_publish(&manifest);
         Ok(Some(manifest))
+    }
+
+    /// In a bucket, only a later life of the collector publishes a version that this one would publish.
+    fn fenced_by(&self, error: StoreError) -> StoreError {
+        match error {
+            StoreError::AlreadyExists { path } if self.objects.is_bucket() => {
+                self.objects
+                    .fence(format!("its tables go on in {path}, which this process did not write"));
+                let error = self.objects.check_fence().err();
+                error.unwrap_or(StoreError::AlreadyExists { path })
+            }
+            error => error,
+        }
+    }
+
+    /// Publishes the newest version again, as the next one, so that no earlier life of the collector can
+    /// publish any more. `false` if one was faster: then the store must be read again.
+    pub(super) fn take_over(&self) -> Result<bool, StoreError> {
+        let mut versions = lock(&self.versions);
+        let mut manifest = Manifest::clone(&self.manifest());
+        manifest.version = versions.take_next();
+        manifest.made_at_ns = self.clock.now().unix_ns();
+        manifest.epoch = self.objects.epoch();
+        match manifest.publish(&self.objects) {
+            Ok(()) => {}
+            Err(StoreError::AlreadyExists { .. }) => return Ok(false),
+            Err(error) => return Err(error),
+        }
+        let manifest = Arc::new(manifest);
+        versions.readable.insert(manifest.version, manifest.clone());
+        *write(&self.current) = manifest;
+        Ok(true)
     }
 }
 

@@ -306,7 +306,7 @@ fn format_1_is_read_back() {
         let disk = LocalDisk::new(golden.join("wal"), golden.join("quarantine")).unwrap();
         Wal::open(Box::new(disk), tables.manifest().wal_from, &mut |_| Ok(())).unwrap();
     }
-    let verified = super::verify(&golden).unwrap();
+    let verified = super::verify(&golden.as_path().into()).unwrap();
     assert_eq!(problems(&verified), [""; 0]);
     let lines = verified
         .tables
@@ -387,27 +387,27 @@ fn format_1_is_read_back() {
 fn info_and_verify_report_content_and_damage() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("data");
-    let missing = super::info(&path).unwrap_err();
+    let missing = super::info(&path.as_path().into()).unwrap_err();
     assert!(matches!(missing, StoreError::NoStore { .. }) && !path.exists(), "{missing}");
     let objects = Objects::local(&path).unwrap();
     let mut fleet = Fleet::new();
     let (tables, _) = Tables::open(objects.clone()).unwrap();
     (0..3).for_each(|minute| fleet.seal(&tables, &some_batch(minute)));
-    let info = super::info(&path).unwrap();
+    let info = super::info(&path.as_path().into()).unwrap();
     assert_eq!((info.format, info.version), (1, 4));
     let seconds = info.tables.iter().find(|table| table.table == "samples_1s").unwrap();
     assert_eq!((seconds.files, seconds.span_s), (3, Some((START_S, START_S + 139))));
-    let verified = super::verify(&path).unwrap();
+    let verified = super::verify(&path.as_path().into()).unwrap();
     let files = tables.manifest().files.len() as u64;
     assert_eq!((&problems(&verified)[..], verified.files), (&[NO_LOG][..], files));
 
     let lock = super::lock::DirectoryLock::take(&path).unwrap();
-    let locked = super::compact(&path).unwrap_err();
+    let locked = super::compact(&path.as_path().into()).unwrap_err();
     assert!(matches!(locked, StoreError::Locked { .. }), "{locked}");
     drop(lock);
-    let compacted = super::compact(&path).unwrap();
+    let compacted = super::compact(&path.as_path().into()).unwrap();
     assert!(compacted.files_after * 2 < compacted.files_before, "{compacted:?}");
-    let merged = super::verify(&path).unwrap();
+    let merged = super::verify(&path.as_path().into()).unwrap();
     let sums = |verified: &super::Verification| {
         let sums = verified.tables.iter().map(|table| (table.table.clone(), table.sum));
         sums.collect::<Vec<_>>()
@@ -416,7 +416,7 @@ fn info_and_verify_report_content_and_damage() {
 
     let (tables, _) = Tables::open(objects.clone()).unwrap();
     let damaged = [damage(&objects, &tables, "samples_10m"), damage(&objects, &tables, "nodes")];
-    let verified = super::verify(&path).unwrap();
+    let verified = super::verify(&path.as_path().into()).unwrap();
     let names: BTreeSet<_> = problems(&verified).into_iter().collect();
     assert_eq!(names, damaged.iter().map(String::as_str).chain([NO_LOG]).collect());
 }

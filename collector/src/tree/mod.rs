@@ -114,6 +114,17 @@ impl Tree {
         })
     }
 
+    /// Stack nodes below the limit.
+    pub(crate) fn free_nodes(&self) -> usize {
+        // The count includes the root, which the limit does not.
+        self.nodes_max.saturating_sub(self.trie.node_count() as usize - 1)
+    }
+
+    /// Bytes of names and frames below the limit.
+    pub(crate) fn free_symbol_bytes(&self) -> usize {
+        self.symbol_bytes_max.saturating_sub(self.symbol_bytes)
+    }
+
     /// Applies the next entries of a dictionary that was [admitted](Tree::admit) and checked. Adds at
     /// most `nodes_left` nodes, and an `[overflow]` node for each task.
     pub(crate) fn apply_slice(

@@ -271,6 +271,29 @@ export function answersNamed(names) {
         delayed: 1,
         last: new Date().toISOString(),
       })),
+      forwards: names.map((name, i) => ({
+        url: `http://${name}`,
+        protocol: i % 2 === 0 ? 'pyroscope' : name,
+        unit: 'ns',
+        accepted: 9e9,
+        sent: 6e9,
+        waiting: 2e9,
+        waiting_bytes: 1000,
+        lost_queue: 1e9,
+        lost_rejected: 0,
+        failed: 1,
+        sent_at: i % 2 === 0 ? null : new Date().toISOString(),
+        failure: i % 2 === 0 ? name : null,
+      })),
+      scrapes: names.map((name, i) => ({
+        name,
+        url: `http://${name}`,
+        every_ns: 15 * NS,
+        stored: i,
+        stored_at: i % 2 === 0 ? null : new Date().toISOString(),
+        failed: 1,
+        failure: i % 2 === 0 ? name : null,
+      })),
       workers: names.map((name, i) => ({
         worker: name,
         epochs: [
@@ -400,7 +423,7 @@ function moreAnswersNamed(names) {
     },
     recent: {
       events: names.flatMap((name, i) =>
-        ['task_ended', 'worker_gone', 'run_started', 'corruption'].map((kind, at) => ({
+        ['worker_connected', 'worker_gone', 'run_started', 'corruption'].map((kind, at) => ({
           id: 4 * i + at,
           kind,
           at_ns: now(),
@@ -430,7 +453,7 @@ function moreAnswersNamed(names) {
             kind: 'task',
             task: name,
             state: 'cpu',
-            stack: [{ name, file: name, line: 1, inlined: false }],
+            stack: [{ name, module: name, file: name, line: 1, inlined: false, plumbing: false }],
             threads: [{ id: 1, name, blocked_ns: 0, age_ns: 1 }],
           },
         ],

@@ -111,19 +111,23 @@ export function fleetChecks({ browser, checks, open, at, parameter, graph, fleet
     await page.context().close();
   }
 
-  /** Chooses from a menu; returns the parameter's values in the next request to `endpoint`. */
+  /**
+   * Chooses from a menu; returns the parameter's values in the first request to `question` that has
+   * one more than the address had. A late request of an earlier choice does not count.
+   */
   async function choose(page, menu, text, question) {
+    const valuesOf = (url) => new URL(url).searchParams.getAll(text.parameter);
+    const before = valuesOf(page.url()).length;
     const request = page.waitForRequest(
-      (request) =>
-        request.url().includes(`/api/v1/${question}?`) && new URL(request.url()).searchParams.has(text.parameter),
+      (request) => request.url().includes(`/api/v1/${question}?`) && valuesOf(request.url()).length > before,
     );
     await page.click(`.select > button >> text=${menu}:`);
     await page.fill('.menu input', text.typed);
     await page.waitForFunction(() => document.querySelectorAll('.menu li').length === 1);
     await page.keyboard.press('Enter');
-    const url = new URL((await request).url());
+    const values = valuesOf((await request).url());
     await page.keyboard.press('Escape');
-    return url.searchParams.getAll(text.parameter);
+    return values;
   }
 
   async function filterMenus() {

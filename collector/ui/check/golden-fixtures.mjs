@@ -91,8 +91,10 @@ export function goldenAnswers() {
       epoch.sampler_mode = 'full';
       epoch.account = { ...epoch.account, lost_rejected_ns: 0, lost_tasks: 0 };
     }
+  const workers = { ...answers.workers, forwards: [], scrapes: [] };
   const answer = respond({
     ...answers,
+    workers,
     profile: (url) => (url.searchParams.get('from') === '-10m' ? changed : whole),
     timeline: timeline(answers.timeline),
     tasks: { ...answers.tasks, total: tasks.length, tasks },

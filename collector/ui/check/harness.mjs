@@ -148,7 +148,12 @@ export async function proxy(target, base, { made = () => undefined, token } = {}
     }
     const to = http.request(
       target.replace(/\/$/, '') + request.url.slice(base.length - 1),
-      { method: request.method, headers: { ...request.headers, ...(token && { authorization: `Bearer ${token}` }) } },
+      {
+        // A kept connection may be closed by the collector just when a request is written to it.
+        agent: false,
+        method: request.method,
+        headers: { ...request.headers, ...(token && { authorization: `Bearer ${token}` }) },
+      },
       (answer) => {
         response.writeHead(answer.statusCode, answer.headers);
         answer.pipe(response);

@@ -25,7 +25,14 @@ const ITEMS = ['tasks', 'workers'].map((page) => `${page}/~?name=${encodeURIComp
 export function pageChecks({ browser, checks, open, at, parameter, graph, apiUrl, pictures }) {
   async function transfersResourcesAndEvents() {
     const page = await open(browser, checks);
-    await mockApi(page, answersNamed(['alpha', 'beta', 'gamma']));
+    const answers = answersNamed(['alpha', 'beta', 'gamma']);
+    for (const link of answers.transferSums.links) if (link.worker === 'beta') link.bandwidth = null;
+    const [task] = answers.tasks.tasks;
+    answers.tasks.tasks = [
+      { ...task, name: 'decode', outcome: 'failed', cause: 'no such file: a.csv' },
+      { ...task, name: 'load', outcome: 'ok', cause: '' },
+    ];
+    await mockApi(page, answers);
     await page.goto(at(''));
     await page.waitForSelector('.progress');
     checks.equal(await page.locator('.progress').count(), 2, 'there is a bar for whatever has an expected count');
@@ -46,6 +53,8 @@ export function pageChecks({ browser, checks, open, at, parameter, graph, apiUrl
     );
     await page.selectOption('main select', 'bandwidth');
     await page.waitForFunction(() => /MB\/s/.test(document.querySelector('table.matrix').textContent));
+    const bandwidths = await page.textContent('table.matrix tbody');
+    checks.expect(bandwidths.includes('–') && !bandwidths.includes('0 B/s'), 'no bandwidth is no zero', bandwidths);
     await page.goto(at('resources'));
     await page.waitForSelector('.timeline canvas');
     checks.expect(
@@ -56,6 +65,11 @@ export function pageChecks({ browser, checks, open, at, parameter, graph, apiUrl
     await page.goto(at('events'));
     await page.waitForSelector('main tbody tr');
     const all = await page.locator('main tbody tr').count();
+    const failed = page.locator('main tbody tr', { hasText: 'task failed' });
+    checks.equal(await failed.count(), 1, 'failed tasks are events, others are not');
+    const row = await failed.textContent();
+    checks.expect(/decode.*failed.*no such file: a\.csv/.test(row), 'a failed task has its cause', row);
+    checks.equal(await page.locator('.chip >> text=/task (started|ended)/').count(), 0, 'tasks have no other events');
     checks.equal(await page.locator('main tbody tr >> text=run started').count(), 0, 'runs do not bury other events');
     await page.click('.chip >> text=data corruption');
     await page.waitForFunction((count) => document.querySelectorAll('main tbody tr').length < count, all);
@@ -110,6 +124,30 @@ export function pageChecks({ browser, checks, open, at, parameter, graph, apiUrl
     await page.context().close();
   }
 
+  /** Servers that do not get what is forwarded, or have no profiles. */
+  async function servers() {
+    const page = await open(browser, checks);
+    await mockApi(page, answersNamed(['alpha', 'beta']));
+    await page.goto(at('workers'));
+    await page.waitForSelector('.scrapes');
+    const rows = (table) =>
+      page.$$eval(`${table} tbody tr`, (all) => all.map((row) => [...row.cells].map((cell) => cell.innerText)));
+    const [failing, working] = await rows('.forwards');
+    checks.equal(
+      failing.join('; '),
+      'http://alpha; Pyroscope; ⚠ alpha; 6.00 s; 2.00 s; 1.00 s',
+      'a server that fails is named with the cause',
+    );
+    checks.expect(working[2].endsWith(' ago'), 'a server that works shows when', working.join('; '));
+    const [unanswered] = await rows('.scrapes');
+    checks.equal(
+      unanswered.join('; '),
+      'alpha; http://alpha; ⚠ alpha; 15.0 s; 0; 1',
+      'a service without a profile is named with the cause',
+    );
+    await page.context().close();
+  }
+
   /** A chosen theme overrides the system's, and stays. */
   async function themes() {
     const page = await open(browser, checks);
@@ -124,8 +162,58 @@ export function pageChecks({ browser, checks, open, at, parameter, graph, apiUrl
     await page.reload();
     await page.waitForSelector('main table');
     checks.equal(await ground(), dark, 'the theme stays');
+    const zone = await page.evaluate(() => Intl.DateTimeFormat().resolvedOptions().timeZone);
+    checks.expect((await page.textContent('footer')).includes(`Times: ${zone}`), 'the footer names the zone', zone);
     await page.selectOption('footer select', '');
     checks.equal(await ground(), light, "the system's theme is back");
+    await page.context().close();
+  }
+
+  /** Stacks of a thread dump have the names that profiles have; frames of the runtime are counted. */
+  async function threadDumpNames() {
+    const page = await open(browser, checks);
+    const answers = answersNamed(['alpha']);
+    const frame = (name, module, more) => ({
+      name,
+      module,
+      file: '',
+      line: 0,
+      inlined: false,
+      plumbing: false,
+      ...more,
+    });
+    const [dump] = answers['thread-dump'].workers;
+    Object.assign(dump, { responded: true, reason: null });
+    dump.groups[0].stack = [
+      frame('__GI___libc_read', '/usr/lib/libc.so.6'),
+      frame('app::input::parse::{closure#0}', '/usr/bin/app', { file: 'src/input.rs', line: 7 }),
+      frame('std::sys::backtrace::__rust_begin_short_backtrace', '/usr/bin/app', { plumbing: true }),
+    ];
+    await mockApi(page, answers);
+    await page.goto(at('workers/alpha'));
+    const summary = await page.textContent('details.stack summary code');
+    checks.equal(summary, 'input::parse::{closure} → read', 'a stack is named by its own function and its place');
+    await page.click('details.stack summary');
+    const items = await page.$$eval('details.stack li', (all) => all.map((one) => one.innerText.trim()));
+    checks.equal(
+      items.join('; '),
+      'read; input::parse::{closure} src/input.rs:7; 1 frame of the runtime',
+      'its frames',
+    );
+    const title = await page.getAttribute('details.stack li code', 'title');
+    checks.equal(title, '__GI___libc_read', 'the whole name is a tooltip');
+    await page.context().close();
+  }
+
+  /** A view that fails says so and offers a way back. */
+  async function failingView() {
+    const page = await open(browser, checks, { expected: /./ });
+    const answers = answersNamed(['alpha']);
+    await mockApi(page, { ...answers, timeline: { ...answers.timeline, series: null } });
+    page.removeAllListeners('pageerror');
+    await page.goto(at('profile'));
+    await page.waitForSelector('main >> text=This view failed');
+    checks.equal(await page.locator('nav[aria-label="Pages"]').count(), 1, 'the pages stay reachable');
     await page.context().close();
   }
 
@@ -330,6 +418,24 @@ export function pageChecks({ browser, checks, open, at, parameter, graph, apiUrl
     await page.context().close();
   }
 
+  async function filesOfTasks() {
+    const page = await open(browser, checks);
+    const [from, to] = [25, 5].map((seconds) => new Date(Date.now() - seconds * 1000).toISOString());
+    await page.goto(at(`tasks?task=qr&from=${from}&to=${to}`));
+    await page.click('.download summary');
+    await page.waitForSelector('.download[open] >> text=Firefox Profiler');
+    const links = await page.$$eval('.download a', (all) => all.map((link) => [link.href, link.download]));
+    checks.equal(links.length, 4, 'number of files of tasks');
+    const rows = new Set();
+    for (const [url, name] of links) {
+      const answer = await fetch(url);
+      rows.add(answer.headers.get('x-emberline-rows'));
+      checks.expect(/^emberline-tasks-\d{8}T\d{6}Z\.\w/.test(name), 'a file of tasks has the name of its range', name);
+    }
+    checks.expect(rows.size === 1 && Number([...rows][0]) > 0, 'files have the same tasks', [...rows].join());
+    await page.context().close();
+  }
+
   async function failedTasks() {
     const page = await open(browser, checks);
     const outcomes = () => new URL(page.url()).searchParams.getAll('outcome').join();
@@ -349,8 +455,9 @@ export function pageChecks({ browser, checks, open, at, parameter, graph, apiUrl
     const answers = answersNamed(['load']);
     const [task] = answers.tasks.tasks;
     answers.tasks = { ...answers.tasks, tasks: [{ ...task, outcome: 'failed', cause: 'no such file: a.csv' }] };
+    Object.assign(answers.summary.names[0].outcomes, { failed: 0, cancelled: 3, lost: 1 });
     const [epoch] = answers.workers.workers[0].epochs;
-    Object.assign(epoch, { sampler_mode: 'full', ticks: 7000, ticks_expected: 10_000, ticks_throttled: 2000 });
+    Object.assign(epoch, { sampler_mode: 'full', ticks: 6000, ticks_expected: 10_000, ticks_throttled: 3000 });
     epoch.account = { ...epoch.account, lost_rejected_ns: 0, lost_tasks: 0, lost_queue_ns: 3e9 };
     await mockApi(page, answers);
     await page.goto(at(''));
@@ -359,9 +466,13 @@ export function pageChecks({ browser, checks, open, at, parameter, graph, apiUrl
     for (const part of [
       /1 task failed .* at [\d:]{8}: .*no such file: a\.csv\. Next: /,
       /lost 3\.00 s of samples since /,
-      /20\.0% of samples skipped since .*cpu_limit/,
+      /30\.0% of samples skipped since .*cpu_limit/,
     ])
       checks.expect(part.test(shown), `an alert has ${part}`, shown);
+    const tile = await page.textContent('.tiles >> text=/none failed|✕ 1 failed/');
+    checks.expect(tile.includes('✕ 1 failed'), 'a lost task failed', tile);
+    const cell = await page.textContent('table.names tbody td:last-child');
+    checks.equal(cell.replace(/\s+/g, ' ').trim(), '✕ 1 3 cancelled', 'cancelled tasks did not fail');
     checks.equal(await page.locator('.alerts >> text=Dismiss').count(), 4, 'each can be dismissed');
     const href = await page.getAttribute('.alerts a >> text=failed tasks', 'href');
     checks.expect(/outcome=failed&outcome=panicked&outcome=lost/.test(href), 'a click shows the failed tasks', href);
@@ -419,6 +530,7 @@ export function pageChecks({ browser, checks, open, at, parameter, graph, apiUrl
       await type(from, to);
       const isEnabled = await page.locator('.range button[type="submit"]').isEnabled();
       checks.expect(isEnabled, `the range ${from} to ${to} is accepted`, await meaning());
+      checks.expect(!(await meaning()).includes('(0 s)'), `the range ${from} to ${to} has a length`, await meaning());
     }
     await page.fill('.range input[aria-label="pick from"]', '2026-01-30T17:20:05');
     await page.fill('.range input[aria-label="to"]', '2026-01-30 17:22');
@@ -426,8 +538,10 @@ export function pageChecks({ browser, checks, open, at, parameter, graph, apiUrl
     await page.waitForSelector('.live.pinned');
     checks.equal(parameter(page, 'from'), '2026-01-30 17:20:05', 'a picked time is in the address');
     const zone = await page.evaluate(() => new Date('2026-01-30T17:20:05').toISOString().replace('.000', ''));
-    await page.goto(at('compare?from=2026-01-30 17:20:05&to=2026-01-30 17:22'));
-    const request = await page.waitForRequest(/profile\?/);
+    const [request] = await Promise.all([
+      page.waitForRequest(/profile\?/),
+      page.goto(at('compare?from=2026-01-30 17:20:05&to=2026-01-30 17:22')),
+    ]);
     await page.waitForSelector('.side');
     checks.expect(zone.endsWith('Z') && request.url().includes('Z'), 'the collector is asked in UTC', request.url());
     await page.context().close();
@@ -495,12 +609,25 @@ export function pageChecks({ browser, checks, open, at, parameter, graph, apiUrl
   }
 
   return {
-    mocked: [transfersResourcesAndEvents, machines, alerts, themes, skipLink, phone, hostileNames, noWorkers],
+    mocked: [
+      transfersResourcesAndEvents,
+      machines,
+      servers,
+      alerts,
+      themes,
+      threadDumpNames,
+      failingView,
+      skipLink,
+      phone,
+      hostileNames,
+      noWorkers,
+    ],
     live: [
       everyPage,
       lateViewScript,
       oneTaskAndOneWorker,
       filtering,
+      filesOfTasks,
       failedTasks,
       ranges,
       typedRanges,

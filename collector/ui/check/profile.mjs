@@ -81,7 +81,9 @@ export function profileChecks({ browser, checks, open, at, parameter, graph }) {
     // Its row moves the graph.
     await page.waitForSelector('.transforms');
     await pick(1);
-    checks.expect(/leaf/.test(await page.textContent('.tip')), 'c collapses recursion', await page.textContent('.tip'));
+    const leaf = await page.textContent('.tip');
+    checks.expect(/leaf/.test(leaf), 'c collapses recursion', leaf);
+    checks.expect(leaf.includes('made in lib.rs'), 'the tooltip names crate and module', leaf);
     const changed = await page.locator('.flame').boundingBox();
     await page.mouse.move(changed.x + 40, changed.y + 24);
     await page.waitForSelector('.tip.floating');
@@ -195,6 +197,16 @@ export function profileChecks({ browser, checks, open, at, parameter, graph }) {
     checks.expect(/walk.*2 seconds.*2\.00 s/.test(await tip(0.3)), 'equal neighbors are joined', await tip(0.3));
     checks.expect(/leaf.*1 second.*500 ms/.test(await tip(0.8)), 'a gap stays a gap', await tip(0.8));
     await checkAccessibility(page, checks, 'the flame chart');
+    // From a task's thread to the chart of that thread, in whatever tasks it ran.
+    await page.goto(at('tasks'));
+    const [asked] = await Promise.all([
+      page.waitForRequest(/profile\?.*group=second/),
+      page.click('table.task-list tbody td:last-child a >> nth=0'),
+    ]);
+    const { searchParams } = new URL(asked.url());
+    checks.equal(searchParams.get('thread'), 'load', 'the chart is of the thread');
+    checks.equal(searchParams.get('task'), null, 'and of all its tasks');
+    await page.waitForSelector('.coverage >> text=/of the thread load of this worker/');
     await page.context().close();
   }
 
@@ -237,6 +249,15 @@ export function profileChecks({ browser, checks, open, at, parameter, graph }) {
       const file = await page.locator('.functions tbody tr:last-child .path').getAttribute('title');
       checks.expect(file.endsWith('src/lib.rs'), 'the whole path is a tooltip', file);
     }
+    await page.goto(at('profile?view=table&stacks=full'));
+    await page.waitForSelector('.functions tbody tr');
+    const cells = (part) => page.$$eval(`.functions ${part}`, (all) => all.map((one) => one.textContent.trim()));
+    const head = await cells('thead th');
+    const row = await cells('tbody tr:last-child td');
+    checks.expect(head.includes('Crate') && head.includes('Module'), 'the table has crates and modules', head.join());
+    checks.equal(row[head.indexOf('Crate')], 'library', 'the crate of a function');
+    // The made profile has the file as module.
+    checks.equal(row[head.indexOf('Module')], 'lib.rs', 'the module of a function, without its folder');
     await page.context().close();
   }
 
@@ -379,6 +400,11 @@ export function profileChecks({ browser, checks, open, at, parameter, graph }) {
     const box = await page.locator('.flame').boundingBox();
     await page.mouse.move(box.x + 20, box.y + 48);
     checks.expect(/before.*after.*change/s.test(await page.textContent('.tip.floating')), 'the tooltip has both sides');
+    await page.mouse.click(box.x + 20, box.y + 48, { button: 'right' });
+    const entries = await page.$$eval('.node-menu button span', (all) => all.map((one) => one.textContent.trim()));
+    checks.equal(entries.join(', '), 'Zoom, Find in the graph, Copy name', 'the menu offers what a comparison can do');
+    await page.click('.node-menu >> text=Find in the graph');
+    await page.waitForFunction(() => /^\^.*\$$/.test(document.querySelector('.search input').value));
     await page.mouse.click(box.x + 20, box.y + 48);
     await page.waitForFunction(() => new URL(location.href).searchParams.has('zoom'));
     await page.selectOption('.toolbar select >> nth=0', 'time');
@@ -440,9 +466,21 @@ export function profileChecks({ browser, checks, open, at, parameter, graph }) {
       page.mouse.click(box.x + box.width / 2, box.y + box.height / 2),
     ]);
     checks.expect(profile !== null, 'a click on a row asks for its functions');
+    const states = new URL(profile.url()).searchParams.getAll('state').join();
+    checks.equal(states, 'all', 'what slows a task down may be waiting');
     await page.waitForSelector('tr.chosen button[aria-pressed="true"]');
     await page.waitForSelector('h2 >> text=in decode');
     checks.equal(await page.locator('table.compared tbody tr').count(), 4, 'the other names stay');
+    const column = await page.waitForSelector('table.functions th >> text=Per task');
+    checks.expect(column !== null, 'functions of a task have their time per task');
+    const more = await page.textContent('table.functions tbody tr >> nth=0');
+    // 200 ms in 1,000 tasks before, 400 ms in 1,200 after.
+    checks.equal(more.replace(/\s+/g, ' '), '+133 µs200 µs333 µsmore', 'time per task on both sides');
+    const cpu = page.waitForRequest((request) => /profile\?.*state=cpu(&|$)/.test(request.url()));
+    await page.click('.chip >> text=waiting');
+    await page.click('.chip >> text=runnable');
+    await cpu;
+    checks.equal(parameter(page, 'state'), 'cpu', 'chips choose the states');
     await page.context().close();
   }
 
@@ -496,6 +534,7 @@ export function profileChecks({ browser, checks, open, at, parameter, graph }) {
     const page = await open(browser, checks);
     const answers = answersNamed(['load']);
     Object.assign(answers.profile.hidden, { outside_ns: 5 * NS, total_ns: 8 * NS });
+    answers.profile.folded = 7;
     Object.assign(answers.profile.hidden.states, { disk_ns: 3 * NS, wait_ns: 3 * NS, total_ns: 3 * NS });
     await mockApi(page, answers);
     const parameters = (request) => new URL(request.url()).searchParams;
@@ -505,6 +544,7 @@ export function profileChecks({ browser, checks, open, at, parameter, graph }) {
     const first = parameters(await asked);
     const view = ['state', 'outside', 'stacks'].map((name) => first.getAll(name).join());
     checks.equal(view.join(), 'cpu,hidden,simple', 'the default is time of tasks on CPU');
+    checks.equal(await page.locator('text=7 folded').count(), 1, 'folded functions are counted');
     const hidden = (await page.textContent('.hidden-time')).replace(/\s+/g, ' ');
     checks.equal(hidden.trim(), 'Hidden: 5.00 s outside tasks show, 3.00 s waiting show', 'hidden time by reason');
     const waiting = page.waitForRequest((request) => request.url().includes('state=wait'));
@@ -540,6 +580,9 @@ export function profileChecks({ browser, checks, open, at, parameter, graph }) {
     const [from, to] = ['from', 'to'].map((name) => Date.parse(link.searchParams.get(name)));
     checks.equal(to - from, 600_000, 'the copied link has fixed times');
     checks.equal(link.searchParams.get('view'), 'flame', 'the copied link has the whole view');
+    await page.focus('.flame');
+    for (const key of ['ArrowUp', 'ArrowUp', 'y']) await page.keyboard.press(key);
+    await page.waitForSelector('.notice >> text=Copied the name');
     await page.context().close();
   }
 
@@ -562,7 +605,7 @@ export function profileChecks({ browser, checks, open, at, parameter, graph }) {
       return sum(rows.map((row) => Number(row.split(',').at(-9))));
     }
     // What is in these files is a test of their crates.
-    if (format === 'pprof' || format === 'parquet') return Number(answer.headers.get('x-emberline-total-ns'));
+    if (['pprof', 'parquet', 'arrow'].includes(format)) return Number(answer.headers.get('x-emberline-total-ns'));
     if (format === 'svg') return Number(/total_samples="(\d+)"/.exec(text)[1]);
     const lines = text.trim().split('\n');
     return lines.reduce((sum, line) => sum + Number(line.slice(line.lastIndexOf(' ') + 1)), 0);
@@ -578,11 +621,11 @@ export function profileChecks({ browser, checks, open, at, parameter, graph }) {
       await page.waitForSelector('.views[aria-busy="false"]');
       const shown = Number(await page.getAttribute('.views', 'data-total-ns'));
       const links = await page.$$eval('.download a', (all) => all.map((link) => [link.href, link.download]));
-      checks.equal(links.length, 9, 'number of files');
+      checks.equal(links.length, 10, 'number of files');
       for (const [url, name] of links) {
         checks.equal(await timeOfFile(url), shown, `${what}: the time in ${name}`);
         const isNamed =
-          /^emberline-qr-\d{8}T\d{6}Z\.(svg|pb\.gz|csv|parquet|collapsed\.txt|((speedscope|firefox|nested)\.)?json)$/.test(
+          /^emberline-qr-\d{8}T\d{6}Z\.(svg|pb\.gz|csv|parquet|arrow|collapsed\.txt|((speedscope|firefox|nested)\.)?json)$/.test(
             name,
           );
         checks.expect(isNamed, 'a file has the name of the task and its start', name);

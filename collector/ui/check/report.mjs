@@ -77,7 +77,7 @@ export function reportChecks({ browser, checks, open, target, token, program, pi
         await page.keyboard.press('ArrowDown');
         await page.keyboard.press('Enter');
         await page.waitForFunction((canvas) => Number(document.querySelector(canvas).dataset.share) < 1, graph);
-        await page.click('text=Agent');
+        await page.click('button:has-text("Agent")');
         await page.waitForSelector('button[aria-pressed=true]:has-text("Agent")');
         checks.equal(requests.length, 1, 'requests of the report');
         if (pictures) await page.screenshot({ path: path.join(pictures, `report-${size}.png`), fullPage: true });

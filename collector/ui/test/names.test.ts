@@ -18,6 +18,13 @@ test('a long name is cut, in the middle where its ends count', () => {
   expect(safeText('x'.repeat(400))).toBe(`${'x'.repeat(300)}…`);
   expect(middleCut('worker-pool-thread-17', 10)).toBe('worke…d-17');
   expect(middleCut('short', 10)).toBe('short');
+  // The end starts with a word if one is near; the start gets the room.
+  expect(middleCut('pipeline::stages::decode_frame', 20)).toBe('pipeline::sta…_frame');
+  expect(middleCut('library::module::solve', 16)).toBe('library::m…solve');
+  for (let room = 1; room < 30; room++) {
+    const cut = middleCut('library::module::a_function_of_some_length', room);
+    expect(cut.length).toBeLessThanOrEqual(Math.max(room, 2));
+  }
 });
 
 test.each([

@@ -92,6 +92,8 @@ test('a range is named by its length, or by its ends', () => {
   expect([isLive(fixed), isLive({ from: '-5m', to: 'now' })]).toEqual([false, true]);
   const [from, to] = [fixed.from, fixed.to].map((text) => clock(Date.parse(text)));
   expect(rangeText(fixed, NOW)).toBe(`${from} – ${to} (1 min 30 s)`);
+  // A date as an end is the end of that day.
+  expect(rangeText({ from: '2026-01-30', to: '2026-01-30' }, NOW)).toMatch(/\(1 d\)$/);
 });
 
 test('a clock time names the day unless it is today', () => {

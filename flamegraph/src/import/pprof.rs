@@ -27,7 +27,9 @@ pub(super) fn parse(content: &[u8], options: &ImportOptions) -> Result<Imported,
         let sample: proto::Sample = parser.builder.entry("sample", number, entry)?;
         parser.sample(&sample, number)?;
     }
-    let duration_ns = u64::try_from(tables.duration_ns).ok().filter(|length_ns| *length_ns > 0);
+    // Pyroscope writes the time of the profile as its length when it converts recordings of Java's Flight Recorder.
+    let has_duration = tables.duration_ns > 0 && tables.duration_ns != tables.time_ns;
+    let duration_ns = u64::try_from(tables.duration_ns).ok().filter(|_| has_duration);
     let started_at = (tables.time_ns > 0).then(|| Timestamp::from_unix_ns(tables.time_ns));
     parser.builder.finish(Times { started_at, duration_ns })
 }

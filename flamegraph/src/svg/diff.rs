@@ -1,13 +1,11 @@
 //! Flame graphs of two profiles: the share of each function before and after.
 
-use std::cmp::Ordering;
-
 use profiler_core::profile::ProfileNode;
 use profiler_core::{Profile, State, Weight};
 
-use super::{SvgError, SvgOptions, folded, label, lay_out, style, visible, without_frames};
+use super::{SvgError, SvgOptions, folded, frames, label, style, visible, without_frames};
 use crate::palette::{ROOT, Rgb, Themed, change};
-use crate::text::{cell, digits, percent, percentage};
+use crate::text::{cell, percent, push_digits, push_percentage};
 
 /// The weight of each side as a whole: shares count, so that ranges of different lengths compare. Both
 /// sides together are below 2^53, to which browsers count.
@@ -64,13 +62,12 @@ pub fn diff_svg(
         subtitle: Some(subtitle(options, is_equal)),
         ..options.clone()
     };
-    let layout = lay_out(&drawn, &colors, &options)?;
-    let mut with_legend = colors;
+    let mut with_legend = colors.clone();
     with_legend.extend(LEGEND.map(|(before, after)| change(before, after)));
     let before_frames = format!("<style>{}{NARROW}</style>{}", style(&with_legend), legend());
-    label::write(&layout, &drawn, &before_frames, |node| {
+    frames::draw(&drawn, &colors, &options, &before_frames, |text, node| {
         let total = Shares::of(totals[node.index()]);
-        total.figures(Shares::of(label::own(&drawn, node)))
+        total.push_figures(text, Shares::of(label::own(&drawn, node)));
     })
 }
 
@@ -114,32 +111,41 @@ impl Shares {
         change(self.before as f64, self.after as f64)
     }
 
-    /// Both shares and their difference, of the function with its callees and of itself. Words are in capitals
-    /// because the search covers them too.
-    fn figures(self, own: Shares) -> String {
-        let mut figures = self.text();
+    /// Appends both shares and their difference, of the function with its callees and of itself. Words are in
+    /// capitals because the search covers them too.
+    fn push_figures(self, text: &mut String, own: Shares) {
+        self.push_text(text);
         if self.before == 0 {
-            figures.push_str(", New");
+            text.push_str(", New");
         } else if self.after == 0 {
-            figures.push_str(", Removed");
+            text.push_str(", Removed");
         }
         if own.before > 0 || own.after > 0 {
-            figures.push_str(&format!(", Self {}", own.text()));
+            text.push_str(", Self ");
+            own.push_text(text);
         }
-        figures
     }
 
-    /// `25.0% → 40.0%, +15.0 pp`
-    fn text(self) -> String {
+    /// Appends `25.0% → 40.0%, +15.0 pp`.
+    fn push_text(self, text: &mut String) {
         let Shares { before, after } = self;
-        let points = digits(percent(after.abs_diff(before), WHOLE));
-        let change = match after.cmp(&before) {
-            _ if self.are_equal() => "No change".to_owned(),
-            _ if points == "0.00" => "Change below 0.01 pp".to_owned(),
-            Ordering::Less => format!("-{points} pp"),
-            Ordering::Equal | Ordering::Greater => format!("+{points} pp"),
-        };
-        format!("{} → {}, {change}", percentage(before, WHOLE), percentage(after, WHOLE))
+        push_percentage(text, before, WHOLE);
+        text.push_str(" → ");
+        push_percentage(text, after, WHOLE);
+        text.push_str(", ");
+        if self.are_equal() {
+            text.push_str("No change");
+            return;
+        }
+        let start = text.len();
+        text.push(if after < before { '-' } else { '+' });
+        push_digits(text, percent(after.abs_diff(before), WHOLE));
+        if &text[start + 1..] == "0.00" {
+            text.truncate(start);
+            text.push_str("Change below 0.01 pp");
+        } else {
+            text.push_str(" pp");
+        }
     }
 }
 
@@ -205,10 +211,10 @@ mod tests {
         assert_eq!(
             texts(&picture, "title"),
             [
-                "f (100% → 80.0%, -20.0 pp, Self 75.0% → 20.0%, -55.0 pp, app/src/a.rs)",
-                "g (25.0% → 60.0%, +35.0 pp, Self 25.0% → 60.0%, +35.0 pp, app/src/a.rs)",
                 "all (100% → 100%, No change)",
                 "t (100% → 100%, No change)",
+                "f (100% → 80.0%, -20.0 pp, Self 75.0% → 20.0%, -55.0 pp, app/src/a.rs)",
+                "g (25.0% → 60.0%, +35.0 pp, Self 25.0% → 60.0%, +35.0 pp, app/src/a.rs)",
                 "h (0% → 20.0%, +20.0 pp, New, Self 0% → 20.0%, +20.0 pp, app/src/a.rs)",
             ]
         );
@@ -283,7 +289,9 @@ mod tests {
     #[test]
     fn changes_too_small_to_write_are_no_zeros() {
         let shares = Shares { before: WHOLE / 2, after: WHOLE / 2 + 2 * ROUNDING };
-        assert_eq!(shares.text(), "50.0% → 50.0%, Change below 0.01 pp");
+        let mut text = String::new();
+        shares.push_text(&mut text);
+        assert_eq!(text, "50.0% → 50.0%, Change below 0.01 pp");
     }
 
     proptest! {

@@ -194,7 +194,48 @@ fn an_inverted_picture_has_tasks_at_the_top() {
     assert!(top(true) && !top(false));
 }
 
+/// Position and size of each frame, in the units of weight and in pixels.
+fn places(svg: &str) -> Vec<[u64; 4]> {
+    let (_, frames) = svg.split_once("<svg id=\"frames\"").unwrap();
+    let number = |frame: &str, name: &str| -> u64 {
+        let (_, rest) = frame.split_once(&format!(" {name}=\"")).unwrap();
+        rest.split_once('"').unwrap().0.parse().unwrap()
+    };
+    let rectangles = frames.split("<rect").skip(1);
+    let mut places: Vec<[u64; 4]> = rectangles
+        .map(|frame| ["fg:x", "fg:w", "y", "height"].map(|name| number(frame, name)))
+        .collect();
+    places.sort_unstable();
+    places
+}
+
+/// inferno's picture of a profile, with numbers for names: it requires stacks in order.
+fn picture_by_inferno(profile: &Profile, options: &SvgOptions) -> String {
+    let mut paths = vec![String::new()];
+    let mut stacks = Vec::new();
+    for (id, node) in (1..).zip(profile.nodes()) {
+        let path = format!("{};{id:06}", paths[node.parent.index()]);
+        if !node.own.is_zero() {
+            stacks.push(format!("{} {}", &path[1..], node.own.total_ns()));
+        }
+        paths.push(path);
+    }
+    picture(options, &stacks).unwrap()
+}
+
 proptest! {
+    #[test]
+    fn frames_are_where_inferno_has_them(profile in hostile_profiles(), inverted: bool) {
+        let options = SvgOptions { inverted, by_line: true, ..SvgOptions::default() };
+        let drawn = visible(&profile);
+        prop_assume!(!drawn.total().is_zero());
+        let ours = svg(&profile, &options).unwrap();
+        let theirs = picture_by_inferno(&drawn, &options);
+        prop_assert_eq!(places(&ours), places(&theirs));
+        let head = |svg: &str| svg.split_once("<style").unwrap().0.to_owned();
+        prop_assert_eq!(head(&ours), head(&theirs), "the height is the same");
+    }
+
     #[test]
     fn pictures_are_well_formed_and_repeatable_whatever_the_names(
         profile in hostile_profiles(), title: String, by_line: bool, inverted: bool

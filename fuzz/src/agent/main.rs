@@ -19,6 +19,7 @@ static TARGETS: &[Target] = &[
     transport::HTTP2,
     symbols::SYMBOLS,
     reduce::REDUCE,
+    reduce::SPLIT,
     reduce::SYMBOL_FILES,
     unwind::UNWIND,
 ];

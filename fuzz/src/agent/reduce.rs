@@ -2,9 +2,10 @@
 
 use fuzz::Target;
 use fuzz::mutation::Shape;
-use symbols::file::{SymbolFile, reduce};
+use fuzz::parts;
+use symbols::file::{SplitFiles, SymbolFile, reduce, reduce_split};
 
-use crate::symbols::libraries;
+use crate::symbols::{libraries, split_libraries};
 
 /// Where the code of small libraries is.
 const CODE: std::ops::Range<u64> = 0x1000..0x1200;
@@ -16,13 +17,35 @@ pub(crate) const REDUCE: Target = Target {
     run: |input| {
         let mut made = Vec::new();
         if reduce(&input.to_vec(), &mut made).is_ok() {
-            let file = SymbolFile::open(made).expect("it was just made");
-            file.verify().expect("it was just made");
-            file.lookup(CODE).expect("it was verified");
+            check(made);
         }
     },
     seeds: libraries,
 };
+
+/// An object file, the file of its units, and a package of them, which may be empty.
+pub(crate) const SPLIT: Target = Target {
+    name: "split",
+    shape: Shape::Bytes,
+    run: |input| {
+        let mut parts = parts::split(input).into_iter().map(<[u8]>::to_vec);
+        let [program, unit, package] = [(); 3].map(|()| parts.next().unwrap_or_default());
+        let package = (!package.is_empty()).then_some(&package);
+        let split = SplitFiles { package, open_unit: &|_| Some(unit.clone()) };
+        let mut made = Vec::new();
+        if reduce_split(&program, &split, &mut made).is_ok() {
+            check(made);
+        }
+    },
+    seeds: split_libraries,
+};
+
+/// A symbol file that was just made has no contradictions.
+fn check(made: Vec<u8>) {
+    let file = SymbolFile::open(made).expect("it was just made");
+    file.verify().expect("it was just made");
+    file.lookup(CODE).expect("it was verified");
+}
 
 /// A symbol file, as a collector receives it. One that passes the check answers every lookup.
 pub(crate) const SYMBOL_FILES: Target = Target {

@@ -1,7 +1,7 @@
 //! Object files, as the agent reads those of its own process for names of functions.
 
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
 use fuzz::Target;
@@ -57,6 +57,10 @@ fn seeds() -> Vec<(String, Vec<u8>)> {
     libraries().into_iter().map(with_step).collect()
 }
 
+/// What makes a library small enough to be an input.
+const LIBRARY: [&str; 5] =
+    ["-O2", "-shared", "-fPIC", "-nostdlib", "-Wl,--build-id,-z,noseparate-code"];
+
 /// The same library in each form that compilers give it.
 pub(crate) fn libraries() -> Vec<(String, Vec<u8>)> {
     let forms: [(&str, &[&str]); 6] = [
@@ -67,23 +71,62 @@ pub(crate) fn libraries() -> Vec<(String, Vec<u8>)> {
         ("compressed-gnu", &["-g", "-gz=zlib-gnu"]),
         ("symbols-only", &[]),
     ];
-    let folder = std::env::temp_dir().join(format!("emberline-seeds-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).expect("a temporary folder");
-    let source = folder.join("library.c");
-    std::fs::write(&source, SOURCE).expect("a temporary file");
-    let mut libraries = Vec::new();
-    for (name, options) in forms {
-        let library = folder.join(name);
-        let fixed = ["-O2", "-shared", "-fPIC", "-nostdlib", "-Wl,--build-id,-z,noseparate-code"];
-        let mut compiler = Command::new("cc");
-        compiler.args(fixed).args(options).arg("-o").arg(&library).arg(&source);
+    let folder = Directory::with_source();
+    let library_of = |(name, options): (&str, &[&str])| {
+        let made = folder.run("cc", &[&LIBRARY, options, &["-o", name, "library.c"]].concat());
         // Old and new compilers lack some of the forms.
-        if compiler.status().is_ok_and(|status| status.success())
-            && let Ok(file) = std::fs::read(&library)
-        {
-            libraries.push((name.to_owned(), file));
+        made.then(|| (name.to_owned(), folder.read(name)))
+    };
+    forms.into_iter().filter_map(library_of).collect()
+}
+
+/// The library with debug information in other files: itself, the file of its unit, a package or nothing.
+pub(crate) fn split_libraries() -> Vec<(String, Vec<u8>)> {
+    let folder = Directory::with_source();
+    let mut seeds = Vec::new();
+    for version in ["-gdwarf-4", "-gdwarf-5"] {
+        let split = ["-O2", "-fPIC", "-gsplit-dwarf", version, "-c", "library.c"];
+        let link = [&LIBRARY[1..], &["-o", "library.so", "library.o"]].concat();
+        if !folder.run("cc", &split) || !folder.run("cc", &link) {
+            continue;
+        }
+        let program = folder.read("library.so");
+        let unit = folder.read("library.dwo");
+        seeds.push((format!("unit{version}"), parts::join(&[&program, &unit])));
+        // The packager fails for version 5 in some releases.
+        if folder.run("dwp", &["-o", "library.dwp", "library.dwo"]) {
+            let package = folder.read("library.dwp");
+            seeds.push((format!("package{version}"), parts::join(&[program, unit, package])));
         }
     }
-    let _ = std::fs::remove_dir_all(&folder);
-    libraries
+    seeds
+}
+
+/// A temporary directory with the source.
+struct Directory(PathBuf);
+
+impl Directory {
+    fn with_source() -> Directory {
+        let folder = std::env::temp_dir().join(format!("emberline-seeds-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a temporary folder");
+        std::fs::write(folder.join("library.c"), SOURCE).expect("a temporary file");
+        Directory(folder)
+    }
+
+    /// Runs a program there; whether it succeeds.
+    fn run(&self, program: &str, arguments: &[&str]) -> bool {
+        let mut command = Command::new(program);
+        command.args(arguments).current_dir(&self.0).stderr(Stdio::null());
+        command.status().is_ok_and(|status| status.success())
+    }
+
+    fn read(&self, name: &str) -> Vec<u8> {
+        std::fs::read(self.0.join(name)).expect("a compiler has written it")
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
 }

@@ -9,6 +9,17 @@ use super::ReadAt;
 use crate::SECTIONS;
 use crate::symbol_index::{ENTRY_BYTES, SymbolTable};
 
+/// What leads to functions in a file of split debug information.
+const SPLIT_SECTIONS: [SectionId; 7] = [
+    SectionId::DebugAbbrev,
+    SectionId::DebugCuIndex,
+    SectionId::DebugInfo,
+    SectionId::DebugLine,
+    SectionId::DebugRngLists,
+    SectionId::DebugStr,
+    SectionId::DebugStrOffsets,
+];
+
 /// Most sections; executables have about 50.
 const SECTIONS_MAX: u16 = 4096;
 /// Most bytes of all sections that are read, decompressed.
@@ -58,6 +69,12 @@ pub enum ElfError {
     /// Nothing says which build it is of.
     #[error("it has no build id; link with -Wl,--build-id (for Rust: -Clink-arg=-Wl,--build-id)")]
     NoBuildId,
+    /// A part of the debug information of another file.
+    #[error(
+        "it is split debug information (.dwo or .dwp), which has neither addresses nor a build id; \
+         upload its program, before it is stripped and with NAME.dwp next to NAME"
+    )]
+    OnlySplit,
     /// Too large.
     #[error("its sections have {bytes} bytes up to {section}; at most {BYTES_MAX} are read")]
     TooLarge {
@@ -184,6 +201,9 @@ impl<'f, S: ReadAt> Elf<'f, S> {
                 return Ok(id);
             }
         }
+        if self.sections.iter().any(|section| section.name == ".debug_info.dwo") {
+            return Err(ElfError::OnlySplit);
+        }
         Err(ElfError::NoBuildId)
     }
 
@@ -208,11 +228,23 @@ impl<'f, S: ReadAt> Elf<'f, S> {
 
     /// Reads and decompresses what leads to functions, files and lines.
     pub(super) fn debug_sections(&mut self) -> Result<DebugSections, ElfError> {
+        self.sections_named(SECTIONS.map(|id| (id, id.name())))
+    }
+
+    /// Likewise of a file with split debug information.
+    pub(super) fn split_sections(&mut self) -> Result<DebugSections, ElfError> {
+        self.sections_named(SPLIT_SECTIONS.map(|id| (id, id.dwo_name().unwrap_or_default())))
+    }
+
+    fn sections_named(
+        &mut self,
+        wanted: impl IntoIterator<Item = (SectionId, &'static str)>,
+    ) -> Result<DebugSections, ElfError> {
         let mut read = Vec::new();
-        for id in SECTIONS {
-            let old_name = id.name().replacen(".debug_", ".zdebug_", 1);
+        for (id, name) in wanted {
+            let old_name = name.replacen(".debug_", ".zdebug_", 1);
             let is_it = |section: &&Section| {
-                let is_named = section.name == id.name() || section.name == old_name;
+                let is_named = section.name == name || section.name == old_name;
                 is_named && section.kind != SHT_NOBITS && section.bytes > 0
             };
             let Some(section) = self.sections.iter().find(is_it).cloned() else { continue };

@@ -10,6 +10,7 @@ mod elf;
 mod functions;
 mod lookup;
 mod reduce;
+mod split;
 mod trailer;
 
 use std::fs::File;
@@ -18,7 +19,8 @@ use std::os::unix::fs::FileExt as _;
 
 pub use elf::ElfError;
 pub use lookup::{Names, SymbolFile, SymbolFileError};
-pub use reduce::{ReduceError, Reduced, build_id_of, reduce};
+pub use reduce::{ReduceError, Reduced, build_id_of, reduce, reduce_split};
+pub use split::SplitFiles;
 pub use trailer::{Detail, Facts};
 
 /// Bytes of a block before it is compressed.

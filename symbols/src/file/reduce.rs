@@ -5,15 +5,19 @@
 //! the agent asks by.
 
 use std::io::{self, Write};
+use std::path::PathBuf;
 use std::rc::Rc;
 
-use gimli::{DebugInfoOffset, Dwarf, EndianSlice, LittleEndian, Unit, UnitOffset, UnitRef};
+use gimli::{DebugInfoOffset, Dwarf, DwoId, EndianSlice, LittleEndian, Unit, UnitOffset, UnitRef};
 use rustc_hash::FxHashMap;
 
 use super::ReadAt;
 use super::builder::{Builder, FrameRow};
-use super::elf::{Elf, ElfError, Symbols};
+use super::elf::{DebugSections, Elf, ElfError, Symbols};
 use super::functions::CompiledFunction;
+use super::split::{
+    Package, SplitFiles, sections_of_unit, split_id, split_sections, unit_of, unit_path,
+};
 use super::trailer::{Detail, Facts};
 use crate::debug_info::{
     CodeRange, DebugInfo, Locations, UNIT_BYTES_MAX, UnitTables, is_rust, range_of,
@@ -23,7 +27,7 @@ use crate::functions::Location;
 use crate::lines::{LineStart, LineTable, file_name};
 use crate::symbol_index::SymbolIndex;
 
-type Slice<'s> = EndianSlice<'s, LittleEndian>;
+pub(super) type Slice<'s> = EndianSlice<'s, LittleEndian>;
 
 /// The line of a frame whose line is that of each address.
 const LINE_OF_ADDRESS: u32 = u32::MAX;
@@ -37,6 +41,20 @@ pub enum ReduceError {
     /// The debug information cannot be read at all.
     #[error("its debug information is damaged: {0}")]
     Dwarf(#[from] gimli::Error),
+    /// The package of split debug information cannot be read.
+    #[error("its package of split debug information cannot be used: {0}")]
+    Package(ElfError),
+    /// The package of split debug information has no usable index.
+    #[error("its package of split debug information is damaged: {0}")]
+    PackageIndex(gimli::Error),
+    /// The package of split debug information has none of the file's units.
+    #[error(
+        "its package of split debug information is of another build: it has none of the {units} units"
+    )]
+    OtherPackage {
+        /// Units of the file.
+        units: usize,
+    },
     /// There is nothing in it.
     #[error("it has no symbols: neither debug information nor a table of symbols")]
     NoSymbols,
@@ -60,6 +78,10 @@ pub struct Reduced {
     pub facts: Facts,
     /// Units whose debug information is damaged; their functions have the names of symbols.
     pub damaged_units: usize,
+    /// Units of split debug information.
+    pub split_units: usize,
+    /// Those of them that were not found; no functions are inlined in theirs.
+    pub missing_units: usize,
 }
 
 /// The build id of an ELF file, in hexadecimal.
@@ -74,18 +96,27 @@ pub fn build_id_of(source: &impl ReadAt) -> Result<String, ElfError> {
 ///
 /// # Errors
 /// [`ReduceError`].
-pub fn reduce(source: &impl ReadAt, output: &mut impl Write) -> Result<Reduced, ReduceError> {
+pub fn reduce<S: ReadAt>(source: &S, output: &mut impl Write) -> Result<Reduced, ReduceError> {
+    reduce_split(source, &SplitFiles::none(), output)
+}
+
+/// [`reduce`] for a program whose debug information is split into other files.
+///
+/// # Errors
+/// [`ReduceError`]. A unit's file that is missing, damaged or of another build costs the inlined functions
+/// of that unit.
+pub fn reduce_split<S: ReadAt>(
+    source: &S,
+    split: &SplitFiles<'_, S>,
+    output: &mut impl Write,
+) -> Result<Reduced, ReduceError> {
     let mut elf = Elf::open(source)?;
     let build_id = elf.build_id()?;
     let symbols = elf.symbols()?;
     let sections = elf.debug_sections()?;
-    let detail = match &symbols {
-        _ if sections.has_lines() => Detail::Lines,
-        Some(symbols) if !symbols.is_dynamic => Detail::Symbols,
-        Some(_) => Detail::DynamicSymbols,
-        None => return Err(ReduceError::NoSymbols),
-    };
-    let dwarf = Dwarf::load(|id| Ok::<_, gimli::Error>(sections.get(id)))?;
+    let package = split.package.map(split_sections).transpose().map_err(ReduceError::Package)?;
+    let package = package.as_ref().map(Package::open).transpose()?;
+    let dwarf = dwarf_of(&sections)?;
     let index = symbols.as_ref().and_then(SymbolIndex::read).unwrap_or_default();
     let mut symbol_starts: Vec<u32> = index.boundaries().collect();
     symbol_starts.sort_unstable();
@@ -93,13 +124,28 @@ pub fn reduce(source: &impl ReadAt, output: &mut impl Write) -> Result<Reduced, 
     let mut reducer = Reducer {
         builder: Builder::default(),
         symbols: symbols.as_ref(),
+        sections: &sections,
         index,
         symbol_starts,
         symbol_names: FxHashMap::default(),
+        split,
+        package,
         damaged_units: 0,
+        split_units: 0,
+        missing_units: 0,
     };
     reducer.add_all(&dwarf)?;
-    let Reducer { builder, damaged_units, .. } = reducer;
+    let Reducer { builder, damaged_units, split_units, missing_units, .. } = reducer;
+    if split.package.is_some() && split_units > 0 && missing_units == split_units {
+        return Err(ReduceError::OtherPackage { units: split_units });
+    }
+    let detail = match &symbols {
+        _ if sections.has_lines() && missing_units > 0 => Detail::CompiledLines,
+        _ if sections.has_lines() => Detail::Lines,
+        Some(symbols) if !symbols.is_dynamic => Detail::Symbols,
+        Some(_) => Detail::DynamicSymbols,
+        None => return Err(ReduceError::NoSymbols),
+    };
     if builder.is_empty() {
         return Err(ReduceError::NoSymbols);
     }
@@ -107,7 +153,7 @@ pub fn reduce(source: &impl ReadAt, output: &mut impl Write) -> Result<Reduced, 
     let facts =
         Facts { build_id, detail, source_bytes, ranges: 0, frames: 0, texts: 0, text_bytes: 0 };
     let facts = builder.write(facts, output).map_err(ReduceError::Write)?;
-    Ok(Reduced { facts, damaged_units })
+    Ok(Reduced { facts, damaged_units, split_units, missing_units })
 }
 
 /// Addresses from `start` to `end` that belong to the same range, or to none.
@@ -137,15 +183,20 @@ fn pieces(ranges: &[CodeRange]) -> Vec<Piece> {
     pieces
 }
 
-struct Reducer<'s> {
+struct Reducer<'f, S> {
     builder: Builder,
-    symbols: Option<&'s Symbols>,
+    symbols: Option<&'f Symbols>,
+    sections: &'f DebugSections,
     index: SymbolIndex,
     /// Sorted addresses at which another symbol may begin to count.
     symbol_starts: Vec<u32>,
     /// By start and length of a symbol.
     symbol_names: FxHashMap<(u32, u32), Option<Rc<str>>>,
+    split: &'f SplitFiles<'f, S>,
+    package: Option<Package<'f>>,
     damaged_units: usize,
+    split_units: usize,
+    missing_units: usize,
 }
 
 /// What frames depend on, apart from the line of the innermost one.
@@ -177,8 +228,8 @@ struct OpenUnit<'u, 's> {
     rust: bool,
 }
 
-impl Reducer<'_> {
-    fn add_all<'s>(&mut self, dwarf: &Dwarf<Slice<'s>>) -> Result<(), ReduceError> {
+impl<'f, S: ReadAt> Reducer<'f, S> {
+    fn add_all(&mut self, dwarf: &Dwarf<Slice<'f>>) -> Result<(), ReduceError> {
         let info = DebugInfo::read(dwarf);
         let mut pieces = pieces(&info.units);
         let target = |piece: &Piece| piece.range.map(|range| range.target);
@@ -190,15 +241,85 @@ impl Reducer<'_> {
                 continue;
             };
             match unit_at(dwarf, offset) {
-                Ok(Some(unit)) => match OpenUnit::read(UnitRef::new(dwarf, &unit)) {
-                    Ok(open) => self.add_unit(&open, of_unit)?,
-                    Err(_) => self.add_damaged(of_unit)?,
-                },
+                Ok(Some(unit)) => {
+                    self.add_whole_unit(UnitRef::new(dwarf, &unit), offset, of_unit)?
+                }
                 Ok(None) => self.add_symbols(of_unit)?,
                 Err(_) => self.add_damaged(of_unit)?,
             }
         }
         Ok(())
+    }
+
+    /// Adds a unit, wherever its functions are.
+    fn add_whole_unit(
+        &mut self,
+        unit: UnitRef<'_, Slice<'f>>,
+        offset: u32,
+        pieces: &[Piece],
+    ) -> Result<(), ReduceError> {
+        if let Some(id) = split_id(unit) {
+            self.split_units += 1;
+            let is_found = self.add_from_package(unit, id, pieces)?
+                || self.add_from_file(unit_path(unit), offset, id, pieces)?;
+            if is_found {
+                return Ok(());
+            }
+            self.missing_units += 1;
+        }
+        match OpenUnit::read(unit) {
+            Ok(open) => self.add_unit(&open, pieces),
+            Err(_) => self.add_damaged(pieces),
+        }
+    }
+
+    /// Returns whether the package has the unit of this skeleton.
+    fn add_from_package(
+        &mut self,
+        skeleton: UnitRef<'_, Slice<'f>>,
+        id: DwoId,
+        pieces: &[Piece],
+    ) -> Result<bool, ReduceError> {
+        let package = self.package.as_ref();
+        let found = package.map(|package| package.sections_of_unit(id, skeleton));
+        match found {
+            Some(Ok(Some(dwarf))) => self.add_split(skeleton, dwarf, id, pieces),
+            _ => Ok(false),
+        }
+    }
+
+    /// Returns whether the file at `path` has the unit of the skeleton at `offset`.
+    fn add_from_file(
+        &mut self,
+        path: Option<PathBuf>,
+        offset: u32,
+        id: DwoId,
+        pieces: &[Piece],
+    ) -> Result<bool, ReduceError> {
+        let source = path.and_then(|path| (self.split.open_unit)(&path));
+        let sections = source.and_then(|source| split_sections(&source).ok());
+        let Some(sections) = &sections else { return Ok(false) };
+        // The skeleton once more, because `gimli` gives it the lifetime of the unit's sections.
+        let Ok(program) = dwarf_of(self.sections) else { return Ok(false) };
+        let Ok(Some(skeleton)) = unit_at(&program, offset) else { return Ok(false) };
+        let skeleton = UnitRef::new(&program, &skeleton);
+        match sections_of_unit(sections, skeleton) {
+            Ok(dwarf) => self.add_split(skeleton, dwarf, id, pieces),
+            Err(_) => Ok(false),
+        }
+    }
+
+    fn add_split<'s>(
+        &mut self,
+        skeleton: UnitRef<'_, Slice<'s>>,
+        mut dwarf: Dwarf<Slice<'s>>,
+        id: DwoId,
+        pieces: &[Piece],
+    ) -> Result<bool, ReduceError> {
+        let Ok(Some(unit)) = unit_of(&mut dwarf, skeleton, id) else { return Ok(false) };
+        let Ok(open) = OpenUnit::read(UnitRef::new(&dwarf, &unit)) else { return Ok(false) };
+        self.add_unit(&open, pieces)?;
+        Ok(true)
     }
 
     fn add_damaged(&mut self, pieces: &[Piece]) -> Result<(), ReduceError> {
@@ -297,6 +418,10 @@ impl Reducer<'_> {
         boundaries.dedup();
         boundaries
     }
+}
+
+pub(super) fn dwarf_of(sections: &DebugSections) -> gimli::Result<Dwarf<Slice<'_>>> {
+    Dwarf::load(|id| Ok(sections.get(id)))
 }
 
 fn unit_at<'s>(dwarf: &Dwarf<Slice<'s>>, offset: u32) -> gimli::Result<Option<Unit<Slice<'s>>>> {

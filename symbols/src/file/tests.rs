@@ -6,7 +6,7 @@ use expect_test::expect;
 use profiler_core::Frame;
 use proptest::prelude::*;
 
-use super::builder::Builder;
+use super::builder::{Builder, DEPTH_MAX, FrameRow};
 use super::*;
 
 fn frame(function: &str, line: u32) -> Frame<String> {
@@ -107,6 +107,34 @@ fn what_is_wrong_with_a_file_is_said() {
         its names are of version 9, expected 1; make it again with this version of emberline
     "#]]
     .assert_eq(&(errors.join("\n") + "\n"));
+}
+
+/// All checksums are right.
+#[test]
+fn tables_that_contradict_each_other_are_rejected() {
+    let error = |rows: &[FrameRow], innermost| {
+        let mut builder = Builder::default();
+        builder.intern_text("a").unwrap();
+        for row in rows {
+            builder.intern(*row).unwrap();
+        }
+        builder.add_range(0x1000, innermost).unwrap();
+        let mut file = Vec::new();
+        builder.write(facts(), &mut file).unwrap();
+        let file = SymbolFile::open(file).unwrap();
+        // Without the check, a lookup ends too.
+        let _ = file.lookup([0x1000]);
+        file.verify().unwrap_err().to_string()
+    };
+    let row = FrameRow { caller: 0, function: 0, file: 0, line: 1 };
+    let frames = "its frames contradict the rest of the file";
+    assert_eq!(error(&[FrameRow { caller: 1, ..row }], 1), frames, "its own caller");
+    assert_eq!(error(&[row, FrameRow { caller: 9, ..row }], 2), frames, "an unknown caller");
+    assert_eq!(error(&[FrameRow { function: 1, ..row }], 1), frames, "an unknown text");
+    assert_eq!(error(&[row], 2), "its innermost frames contradict the rest of the file");
+    let deep: Vec<FrameRow> =
+        (0..=DEPTH_MAX as u32).map(|caller| FrameRow { caller, ..row }).collect();
+    assert_eq!(error(&deep, deep.len() as u32), frames, "too many callers");
 }
 
 /// An ELF file that has only one section, with this header and content.

@@ -16,6 +16,8 @@ pub enum Detail {
     DynamicSymbols,
     /// All compiled functions.
     Symbols,
+    /// Also files and lines. Inlined functions are missing, because split debug information is.
+    CompiledLines,
     /// Also files, lines and inlined functions.
     Lines,
 }
@@ -27,12 +29,26 @@ impl Detail {
         match self {
             Detail::DynamicSymbols => "dynamic symbols",
             Detail::Symbols => "symbols",
+            Detail::CompiledLines => "lines without inlined functions",
             Detail::Lines => "lines",
         }
     }
 
-    fn of(byte: u8) -> Option<Detail> {
-        [Detail::DynamicSymbols, Detail::Symbols, Detail::Lines].get(usize::from(byte)).copied()
+    /// By their number in a file.
+    const NUMBERED: [Detail; 4] =
+        [Detail::DynamicSymbols, Detail::Symbols, Detail::Lines, Detail::CompiledLines];
+
+    fn of(number: u8) -> Option<Detail> {
+        Detail::NUMBERED.get(usize::from(number)).copied()
+    }
+
+    fn number(self) -> u8 {
+        match self {
+            Detail::DynamicSymbols => 0,
+            Detail::Symbols => 1,
+            Detail::Lines => 2,
+            Detail::CompiledLines => 3,
+        }
     }
 }
 
@@ -74,7 +90,7 @@ impl Trailer {
         }
         bytes.extend(self.index_at.to_le_bytes());
         bytes.extend(source_bytes.to_le_bytes());
-        bytes.extend([*detail as u8, u8::try_from(id.len()).ok()?]);
+        bytes.extend([detail.number(), u8::try_from(id.len()).ok()?]);
         bytes.extend(&id);
         bytes.resize(TRAILER_BYTES - 12, 0);
         bytes.extend(crc32fast::hash(&bytes).to_le_bytes());

@@ -59,10 +59,12 @@ pub enum Fault {
     MaintenanceFailed,
     /// A stream ends because the log does not accept its flush.
     LogRejected,
+    /// A paused collector wakes up after another one has taken its store over.
+    Awoken,
 }
 
 impl Fault {
-    const ALL: [Fault; 27] = [
+    const ALL: [Fault; 28] = [
         Fault::LostPacket,
         Fault::BrokenStream,
         Fault::LateMessage,
@@ -90,6 +92,7 @@ impl Fault {
         Fault::SealingFailed,
         Fault::MaintenanceFailed,
         Fault::LogRejected,
+        Fault::Awoken,
     ];
 }
 

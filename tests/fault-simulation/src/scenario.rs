@@ -32,6 +32,8 @@ pub struct Scenario {
     pub(crate) are_clocks_off: bool,
     pub(crate) outbox: OutboxLimits,
     pub(crate) log_file_bytes: u64,
+    /// Whether log and tables are in a bucket.
+    pub(crate) is_bucket: bool,
 }
 
 /// Limits of all agents' outboxes.
@@ -71,6 +73,7 @@ impl Scenario {
             are_clocks_off: random.chance(0.7),
             outbox: if random.chance(0.3) { small } else { large },
             log_file_bytes: if random.chance(0.5) { 4 << 10 } else { 64 << 20 },
+            is_bucket: random.chance(0.4),
         }
     }
 

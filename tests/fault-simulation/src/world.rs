@@ -162,6 +162,8 @@ struct World {
     numbers: u64,
     disk: SimulatedDisk,
     collector: Option<SimulatedCollector>,
+    /// A collector that was paused and seemed to have crashed.
+    paused: Option<SimulatedCollector>,
     connections: BTreeMap<u64, Connection>,
     lives: Vec<Life>,
     /// When the partition of each worker ends.
@@ -204,6 +206,7 @@ impl World {
         let mut of_disk = random.fork(1);
         let disk =
             SimulatedDisk::new(move || of_disk.next(), collector_clock(&now_ns, &clock_off_ns));
+        let disk = if scenario.is_bucket { disk.into_bucket() } else { disk };
         let workers = scenario.workers;
         World {
             scenario,
@@ -214,6 +217,7 @@ impl World {
             numbers: 0,
             disk,
             collector: None,
+            paused: None,
             connections: BTreeMap::new(),
             lives: Vec::new(),
             partitions: vec![0; workers],

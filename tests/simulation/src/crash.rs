@@ -38,6 +38,8 @@ pub struct Options {
     pub agents: usize,
     /// Data directory of the collector; `None`: a temporary one, deleted on success.
     pub data: Option<PathBuf>,
+    /// A store elsewhere that has all acknowledged data: the data directory is deleted at each kill.
+    pub store: Option<StoreTarget>,
     /// All agents sample the last ten minutes, which is all that a collector without tables keeps.
     pub recent: bool,
     /// Falsifies the record, to show that the oracle detects it.
@@ -56,11 +58,29 @@ impl Options {
             seed,
             agents: 12,
             data: None,
+            store: None,
             recent: false,
             tamper: None,
             tell: |_| {},
         }
     }
+}
+
+/// A store in a bucket.
+#[derive(Clone, Debug)]
+pub struct StoreTarget {
+    /// `--store` and its value, and others.
+    pub arguments: Vec<String>,
+    /// Variables with credentials and the endpoint.
+    pub environment: Vec<(String, String)>,
+}
+
+/// The arguments of a collector that acknowledges what is in `store`, and that replaces a killed one at once.
+#[must_use]
+pub fn store_arguments(store: &str, name: &str) -> Vec<String> {
+    ["--store", store, "--name", name, "--ack", "store", "--owner-watch", "300ms"]
+        .map(str::to_owned)
+        .to_vec()
 }
 
 /// A falsification of the record, as if the collector had done the opposite.
@@ -237,6 +257,10 @@ impl Harness<'_> {
         } else if options.cycles > 0 {
             bail!("this `emberline serve` has no --data: a kill loses everything");
         }
+        if let Some(store) = &options.store {
+            serve.arguments.extend_from_slice(&store.arguments);
+            serve.environment.extend_from_slice(&store.environment);
+        }
         // So that sealing and compaction are among the interrupted operations.
         for every in ["100ms", "1s"] {
             if serve.takes(&["--seal-every", every])? {
@@ -320,7 +344,8 @@ impl Harness<'_> {
             let process = self.serve.spawn()?;
             // Once it listens, it is no longer starting.
             wait_until(|| process.written_bytes() >= bytes || process.listens()).await?;
-            return process.kill();
+            process.kill()?;
+            return self.lose_machine();
         }
         let running = self.start()?;
         let before = running.process.written_bytes();
@@ -336,6 +361,14 @@ impl Harness<'_> {
         reached.with_context(|| format!("the collector's log ends:\n{}", running.process.log()))?;
         running.process.kill()?;
         self.fleet.unset_collector();
+        self.lose_machine()
+    }
+
+    /// Deletes what was on the collector's disk, if the store is elsewhere.
+    fn lose_machine(&self) -> Result<()> {
+        if self.options.store.is_some() && self.data.exists() {
+            std::fs::remove_dir_all(&self.data)?;
+        }
         Ok(())
     }
 

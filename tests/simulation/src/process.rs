@@ -32,6 +32,8 @@ pub struct Serve {
     pub program: PathBuf,
     /// Arguments after `serve --listen 127.0.0.1:0`.
     pub arguments: Vec<String>,
+    /// Further variables of its environment.
+    pub environment: Vec<(String, String)>,
     /// Log filter, as in `EMBERLINE_LOG`.
     pub log: &'static str,
     /// Pins it to this CPU.
@@ -42,7 +44,13 @@ impl Serve {
     /// A collector without extra arguments.
     #[must_use]
     pub fn new(program: &Path) -> Serve {
-        Serve { program: program.into(), arguments: Vec::new(), log: "warn", processor: None }
+        Serve {
+            program: program.into(),
+            arguments: Vec::new(),
+            environment: Vec::new(),
+            log: "warn",
+            processor: None,
+        }
     }
 
     /// Whether `serve` accepts these arguments, including hidden ones: it rejects an unknown one
@@ -70,6 +78,7 @@ impl Serve {
         command
             .args(["serve", "--listen", "127.0.0.1:0"])
             .args(&self.arguments)
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .env("EMBERLINE_LOG", self.log)
             .env("NO_COLOR", "1")
             .stdin(Stdio::null())

@@ -55,3 +55,13 @@ fn idle_connections_of_a_stranger_stop_nobody() {
         assert_eq!(number(&record["report"], "unacked_ns"), 0, "{record}");
     }
 }
+
+#[test]
+fn a_collector_without_protection_warns() {
+    let warning = "other machines can reach this collector without TLS or without a token";
+    let open = Collector::start_with(&["--listen", "0.0.0.0:0", "--insecure-listen"]);
+    wait_for("the warning", || open.log().contains(warning).then_some(()));
+    let own = Collector::start_with(&["--listen", "127.0.0.1:0", "--insecure-listen"]);
+    assert_eq!(own.get("/livez").0, 200);
+    assert!(!own.log().contains(warning), "{}", own.log());
+}

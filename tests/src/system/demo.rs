@@ -39,17 +39,12 @@ fn the_demo_answers_queries_and_writes_its_files() {
             let _ = sender.send(line);
         }
     });
-    let (url, token) = lines
-        .iter()
-        .find_map(|line| {
-            let (_, rest) = line.split_once("Open ")?;
-            let (url, rest) = rest.split_once("/login#token=")?;
-            Some((url.to_owned(), rest.split(' ').next()?.to_owned()))
-        })
-        .expect("the demo prints a link that logs in");
+    let first = lines.recv().unwrap();
+    let link = first.strip_prefix("Open ").and_then(|rest| rest.strip_suffix(" in a browser"));
+    let (url, token) = link.and_then(|link| link.split_once("/login#token=")).expect(&first);
     let run_as = |home: &Path, arguments: &[&str]| {
         let mut command = Command::new(emberline());
-        command.args(arguments).args(["--url", &url]).env("NO_COLOR", "1").stdin(Stdio::null());
+        command.args(arguments).args(["--url", url]).env("NO_COLOR", "1").stdin(Stdio::null());
         command.env("XDG_RUNTIME_DIR", home).env_remove("EMBERLINE_TOKEN_FILE");
         output(command.env_remove("EMBERLINE_TOKEN"))
     };
@@ -75,8 +70,8 @@ fn the_demo_answers_queries_and_writes_its_files() {
     let refused = run_as(stranger.path(), &["tasks"]);
     let refused = String::from_utf8_lossy(&refused.stderr);
     assert!(refused.contains("this collector needs a token"), "{refused}");
-    assert_eq!(get(&url, "/api/v1/workers").0, 401);
-    check_token_files(home.path(), &token);
+    assert_eq!(get(url, "/api/v1/workers").0, 401);
+    check_token_files(home.path(), token);
 
     assert!(demo.wait().success(), "{:?}", lines.iter().collect::<Vec<_>>());
     let left = fs::read_dir(home.path().join("emberline")).unwrap().count();

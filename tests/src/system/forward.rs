@@ -207,7 +207,8 @@ fn a_target_that_is_no_url_or_named_twice_is_refused() {
         assert_eq!(answer.status.code(), Some(2), "{error}");
         assert!(error.contains(expected), "{error}");
     }
-    let shown = run(&["serve", "--print-config", "--forward", "http://u:secret@h:4040"]);
+    let shown = run(&["serve", "--print-config", "--forward", "http://u:secret@h:4040?key=secret"]);
     let text = String::from_utf8_lossy(&shown.stdout);
-    assert!(text.contains("forward = [\"http://[hidden]@h:4040/\"]"), "{text}");
+    let expected = "forward = [\"http://[hidden]@h:4040?key=[hidden]\"]";
+    assert!(text.contains(expected) && !text.contains("secret"), "{text}");
 }

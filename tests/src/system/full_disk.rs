@@ -11,7 +11,9 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::harness::{Collector, Running, Worker, alone, number, run, try_output, wait_for};
+use crate::harness::{
+    Collector, Running, Worker, alone, number, run, try_output, unwrapped, wait_for,
+};
 
 /// Where the small disk is mounted, for the process inside the namespace.
 const PLACE: &str = "EMBERLINE_TEST_SMALL_DISK";
@@ -104,7 +106,7 @@ fn check_full(collector: &Collector, folder: &Path) -> u64 {
     for command in ["workers", "doctor"] {
         let told = run(&[command, "--url", &collector.url()]);
         let said = [told.stdout, told.stderr].concat();
-        let said = String::from_utf8_lossy(&said).into_owned();
+        let said = unwrapped(&said);
         let why = format!("free of {DISK_MIB} MiB, 32 MiB needed in {}", folder.display());
         assert!(said.contains("ingestion is stopped") && said.contains(&why), "{said}");
         assert!(!said.contains("start the agent"), "{said}");

@@ -91,16 +91,22 @@ pub(crate) fn wait_for<T>(what: &str, mut answer: impl FnMut() -> Option<T>) -> 
     }
 }
 
-/// A running process; killed when it is dropped, and after [`PROCESS_MAX`].
+/// A running process; killed when it is dropped.
 pub(crate) struct Running {
     child: Child,
-    _watchdog: Watchdog,
+    _watchdog: Option<Watchdog>,
 }
 
 impl Running {
+    /// A process that is killed after [`PROCESS_MAX`].
     pub(crate) fn new(child: Child) -> Running {
-        let _watchdog = Watchdog::of(&child);
+        let _watchdog = Some(Watchdog::of(&child));
         Running { child, _watchdog }
+    }
+
+    /// A process that lives as long as its test, and whose output nobody reads.
+    pub(crate) fn without_limit(child: Child) -> Running {
+        Running { child, _watchdog: None }
     }
 
     /// Waits for its end.
@@ -127,6 +133,12 @@ impl Drop for Running {
     }
 }
 
+/// The words of an output, whose long lines are wrapped.
+pub(crate) fn unwrapped(output: &[u8]) -> String {
+    let text = String::from_utf8_lossy(output);
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
 /// A collector of the test's own.
 pub(crate) struct Collector {
     pub(crate) process: Running,
@@ -136,7 +148,11 @@ pub(crate) struct Collector {
 
 impl Collector {
     pub(crate) fn start() -> Collector {
-        Collector::start_at("127.0.0.1:0")
+        let collector = Collector::start_at("127.0.0.1:0");
+        let log = collector.log();
+        let first = log.lines().find(|line| !line.contains(" INFO "));
+        assert_eq!(first, Some(&*format!("Open {} in a browser", collector.url())), "{log}");
+        collector
     }
 
     /// Starts `emberline serve` and reads its address from its first lines.

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::harness::{Collector, Worker, alone, number, run, wait_for};
+use crate::harness::{Collector, Worker, alone, number, run, unwrapped, wait_for};
 
 const WORKER: &str = "live-1";
 
@@ -161,7 +161,7 @@ fn a_thread_that_blocks_the_signal_is_reported() {
     let expected = "blocking-1: sampling is full; 1 thread blocked the signal for ";
     assert!(notes.contains(expected), "{notes}");
     let doctor = run(&["doctor", "--url", &collector.url()]);
-    let doctor = String::from_utf8(doctor.stdout).unwrap();
+    let doctor = unwrapped(&doctor.stdout);
     assert!(doctor.contains("block the sampler's signal: blocking-1 1 since "), "{doctor}");
     let profile = from_now(&collector);
     for task in ["blocked one", "blocked two"] {

@@ -5,13 +5,17 @@
 
 mod account;
 mod bad_input;
+mod bombs;
+mod bucket;
 mod clocks;
 mod compare;
 mod connections;
 mod crash;
 mod demo;
 mod doctor;
+mod drain;
 mod edges;
+mod exports_golden;
 mod forward;
 mod full_disk;
 mod harness;

@@ -10,10 +10,11 @@ use serde_json::{Map, Value};
 use crate::harness::{Collector, output, run};
 
 /// Renews the golden file instead of comparing with it, like `expect-test`.
-const UPDATE_VARIABLE: &str = "UPDATE_EXPECT";
+pub(crate) const UPDATE_VARIABLE: &str = "UPDATE_EXPECT";
 
 /// All data of the golden store.
-const RANGE: [&str; 4] = ["--from", "2023-11-14T22:13:20Z", "--to", "2023-11-14T22:15:41Z"];
+pub(crate) const RANGE: [&str; 4] =
+    ["--from", "2023-11-14T22:13:20Z", "--to", "2023-11-14T22:15:41Z"];
 
 /// The rows of the range, as a question to the collector.
 const ROWS_QUERY: &str = "from=2023-11-14T22:13:20Z&to=2023-11-14T22:15:41Z&limit=100000";

@@ -59,6 +59,8 @@ fn a_guard_without_an_agent_writes_a_report_of_its_own_process() {
     assert_eq!(record["written"], file.to_str().unwrap(), "{record}");
     let json = json_of(&file);
     assert_eq!(ended(&json), [("inside".to_owned(), TASKS)], "only what the guard encloses");
+    let program = json["about"]["program"].as_str().unwrap();
+    assert!(program.starts_with(TEST_WORKER) && program.contains(" reported "), "{program}");
     assert!(cpu_ns(&json) > 0, "{}", json["profile"]["totals"]);
     let document = fs::read_to_string(&file).unwrap();
     assert!(document.contains("default-src 'none'") && document.contains("inside"));
@@ -153,7 +155,9 @@ fn record_runs_a_program_and_reports_it_even_if_it_fails() {
         assert_eq!(output.status.code(), Some(code), "{said}");
         assert!(said.contains(tells), "{said}");
         let expected = [("future", 3), ("inner", 20), ("outer", 20)];
-        assert_eq!(ended(&json_of(&file)), expected.map(|(name, count)| (name.to_owned(), count)));
+        let json = json_of(&file);
+        assert_eq!(json["about"]["program"], format!("sh -c {script} {TEST_WORKER}"));
+        assert_eq!(ended(&json), expected.map(|(name, count)| (name.to_owned(), count)));
         fs::remove_file(&file).unwrap();
     }
 }

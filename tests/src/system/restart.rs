@@ -2,6 +2,8 @@
 //! once, and its agents continue.
 
 use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 
 use nix::sys::signal::{Signal, kill};
@@ -105,4 +107,32 @@ fn a_hangup_does_not_end_the_collector_and_a_stop_does() {
     assert_eq!(collector.get("/livez").0, 200);
     kill(pid, Signal::SIGTERM).unwrap();
     assert!(collector.process.wait().success(), "{}", collector.log());
+}
+
+/// The folder may be older than the collector, and others may enter it.
+#[test]
+fn all_files_of_the_store_are_private() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let mut collector = Collector::start_with_data("127.0.0.1:0", folder.path());
+    let worker = Worker::start("steady", "w", &collector.url(), &[]);
+    wait_for("acknowledged flushes", || {
+        collector.epochs().iter().any(|epoch| number(epoch, "acked_seq") > 1).then_some(())
+    });
+    worker.finish();
+    // Seals what is in memory.
+    kill(Pid::from_raw(collector.process.id().cast_signed()), Signal::SIGTERM).unwrap();
+    assert!(collector.process.wait().success(), "{}", collector.log());
+    let mut folders = vec![folder.path().to_owned()];
+    let mut tables = 0;
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap().map(Result::unwrap) {
+            let path = entry.path();
+            let mode = entry.metadata().unwrap().permissions().mode();
+            assert_eq!(mode & 0o077, 0, "{} has mode {mode:o}", path.display());
+            tables += usize::from(path.extension().is_some_and(|name| name == "parquet"));
+            folders.extend(Some(path).filter(|path| path.is_dir()));
+        }
+    }
+    assert!(tables > 0, "nothing is sealed");
 }

@@ -11,7 +11,9 @@ use std::thread;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::harness::{Collector, TEST_WORKER, Worker, number, output, run, wait_for};
+use crate::harness::{
+    Collector, TEST_WORKER, Worker, alone, emberline, number, output, run, unwrapped, wait_for,
+};
 
 /// The test worker, whole and stripped.
 struct Programs(TempDir);
@@ -129,7 +131,7 @@ fn an_upload_names_the_functions_of_a_stripped_program_in_the_past() {
     let build_id = module["build_id"].as_str().unwrap();
     assert!(module["help"].as_str().unwrap().contains("emberline symbols upload FILE"));
     assert!(!has_names(&collector, "stripped"));
-    let doctor = text(&run(&["doctor", "--url", &collector.url()]).stdout);
+    let doctor = unwrapped(&run(&["doctor", "--url", &collector.url()]).stdout);
     assert!(doctor.contains("of the time has no names"), "{doctor}");
 
     let printed = upload(&collector, &programs.whole());
@@ -303,4 +305,147 @@ fn files_that_are_no_symbols_are_rejected_with_the_reason() {
     let whole = programs.whole();
     let done = symbols(&forgetful, &["upload", whole.to_str().unwrap()]);
     assert!(text(&done.stderr).contains("start it with --data DIR"), "{}", text(&done.stderr));
+}
+
+/// Compiles a program with a package of split debug information next to it.
+fn compile_split(folder: &Path, name: &str, constant: u64) -> PathBuf {
+    let source = folder.join(format!("{name}.rs"));
+    let code = format!(
+        "#[inline(always)] fn mixed(value: u64) -> u64 {{ value.rotate_left(9) ^ {constant} }}
+         #[inline(never)] fn total(values: &[u64]) -> u64 {{ values.iter().map(|v| mixed(*v)).sum() }}
+         fn main() {{ println!(\"{{}}\", total(&[std::process::id().into()])); }}"
+    );
+    fs::write(&source, code).unwrap();
+    let program = folder.join(name);
+    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let done = output(
+        Command::new(rustc)
+            .args(["-O", "-g", "-Csplit-debuginfo=packed", "-Clink-arg=-Wl,--build-id", "-o"])
+            .args([&program, &source]),
+    );
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    program
+}
+
+#[test]
+fn split_debug_information_is_uploaded_with_its_program() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let program = compile_split(folder.path(), "program", 1);
+    let package = path("program.dwp");
+    let collector = Collector::start_with_data("127.0.0.1:0", &path("data"));
+
+    fs::rename(&package, path("elsewhere.dwp")).unwrap();
+    let partial = symbols(&collector, &["upload", program.to_str().unwrap()]);
+    assert!(partial.status.success(), "{}", text(&partial.stderr));
+    let warning = text(&partial.stderr);
+    assert!(
+        warning.contains("the split debug information of 1 of 1 units is missing"),
+        "{warning}"
+    );
+    assert!(text(&partial.stdout).contains(", lines without inlined functions, "));
+    let alone = symbols(&collector, &["upload", path("elsewhere.dwp").to_str().unwrap()]);
+    let reason = text(&alone.stderr);
+    assert!(reason.contains("its program must be next to it, as"), "{reason}");
+
+    compile_split(folder.path(), "other", 2);
+    fs::copy(path("other.dwp"), &package).unwrap();
+    let other = symbols(&collector, &["upload", package.to_str().unwrap()]);
+    let reason = text(&other.stderr);
+    assert!(reason.contains("is of another build: it has none of the 1 units"), "{reason}");
+
+    // It replaces what has less.
+    fs::rename(path("elsewhere.dwp"), &package).unwrap();
+    let whole = upload(&collector, &package);
+    assert!(whole.contains(", lines, "), "{whole}");
+    assert!(upload(&collector, &program).contains("already there"));
+    let stripped = path("stripped");
+    fs::copy(&package, path("stripped.dwp")).unwrap();
+    let strip =
+        output(Command::new("strip").arg("--strip-debug").arg("-o").args([&stripped, &program]));
+    assert!(strip.status.success());
+    let done = symbols(&collector, &["upload", path("stripped.dwp").to_str().unwrap()]);
+    assert!(text(&done.stderr).contains("was it stripped?"), "{}", text(&done.stderr));
+}
+
+#[test]
+fn a_worker_that_refuses_sends_no_symbols() {
+    let programs = Programs::new();
+    let collector = Collector::start_with_data("127.0.0.1:0", &programs.data());
+    let build_id = programs.build_id();
+    let mut command = Command::new(programs.whole());
+    command.args(["known", "refuses", &collector.url()]);
+    command.env("EMBERLINE_SYMBOLS", "collector").env("EMBERLINE_SYMBOL_UPLOAD", "off");
+    let worker = Worker::start_by(&mut command);
+    wait_for("samples", || {
+        (number(&profile(&collector, "refuses"), "sampled_ns") >= 1_000_000_000).then_some(())
+    });
+    let refused = symbols(&collector, &["fetch", &build_id]);
+    assert!(!refused.status.success());
+    let reason = text(&refused.stderr);
+    assert!(reason.contains("set to send no symbols (EMBERLINE_SYMBOL_UPLOAD)"), "{reason}");
+    worker.finish();
+}
+
+/// The part of the time below each function.
+fn shares(collector: &Collector) -> BTreeMap<String, f64> {
+    let (status, body) = collector.get("/api/v1/profile.collapsed?from=-1h");
+    assert_eq!(status, 200, "{body}");
+    let mut times: BTreeMap<String, f64> = BTreeMap::new();
+    let mut total = 0.0;
+    for line in body.lines() {
+        let (stack, weight) = line.rsplit_once(' ').unwrap();
+        let weight: f64 = weight.parse().unwrap();
+        let functions: BTreeSet<&str> = stack.split(';').collect();
+        for function in functions {
+            *times.entry(function.to_owned()).or_default() += weight;
+        }
+        total += weight;
+    }
+    assert!(total > 0.0, "the fleet has samples");
+    times.values_mut().for_each(|time| *time /= total);
+    times
+}
+
+/// The demo's program as built and stripped, at the same time on the same machine.
+#[test]
+fn a_stripped_fleet_with_uploaded_symbols_has_the_flame_graph_of_an_unstripped_one() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let stripped = path("emberline");
+    let done = output(Command::new("strip").arg("-o").arg(&stripped).arg(emberline()));
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    let demo = |program: &Path, name: &str| {
+        let done = output(
+            Command::new(program)
+                .args(["demo", "--seconds", "8", "--listen", "127.0.0.1:0", "--data"])
+                .args([path(name), "--out".into(), path(&format!("{name}-out"))])
+                .env("XDG_RUNTIME_DIR", folder.path()),
+        );
+        assert!(done.status.success(), "{}", text(&done.stderr));
+    };
+    thread::scope(|scope| {
+        scope.spawn(|| demo(&emberline(), "whole"));
+        scope.spawn(|| demo(&stripped, "stripped"));
+    });
+    let whole = shares(&Collector::start_with_data("127.0.0.1:0", &path("whole")));
+    let collector = Collector::start_with_data("127.0.0.1:0", &path("stripped"));
+    // A frame without a name is shown by its module.
+    let is_unnamed = |function: &str| function == "emberline";
+    assert!(shares(&collector).keys().any(|function| is_unnamed(function)));
+    upload(&collector, &emberline());
+    let named = shares(&collector);
+    assert!(!named.keys().any(|function| is_unnamed(function)), "all of the program has names");
+
+    let mut compared = 0;
+    for (one, other) in [(&whole, &named), (&named, &whole)] {
+        for (function, share) in one.iter().filter(|(_, share)| **share >= 0.02) {
+            let expected = other.get(function).copied().unwrap_or(0.0);
+            let is_close = (share - expected).abs() <= 0.05 + 0.3 * share.max(expected);
+            assert!(is_close && expected > 0.0, "{function}: {share} and {expected}");
+            compared += 1;
+        }
+    }
+    assert!(compared >= 40, "{compared} functions");
 }

@@ -2,6 +2,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -242,7 +243,6 @@ fn each_side_is_told_which_protocol_the_port_speaks() {
 
 #[test]
 fn files_of_certificates_are_private_and_never_replaced() {
-    use std::os::unix::fs::PermissionsExt as _;
     let folder = tempfile::tempdir().unwrap();
     let (files, _) = self_signed(&folder.path().join("tls"));
     let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
@@ -253,4 +253,51 @@ fn files_of_certificates_are_private_and_never_replaced() {
     assert_eq!(std::fs::read(&files.key).unwrap(), key);
     let wrong = run(&["serve", "--tls-cert", text(&files.key), "--tls-key", text(&files.key)]);
     check_error(&wrong, &["has no certificate in PEM form"]);
+}
+
+/// The secure start in the README, line by line, apart from the address and the worker's program.
+#[test]
+fn the_lines_of_the_readme_work() {
+    let readme = include_str!("../../../README.md");
+    let mut blocks = readme.split("```sh\n");
+    let block = blocks.find(|block| block.starts_with("emberline tls self-signed")).unwrap();
+    let lines: Vec<&str> = block.split("```").next().unwrap().lines().collect();
+    let [certificate, serve, work] = lines[..] else { panic!("not three lines: {lines:?}") };
+    let folder = tempfile::tempdir().unwrap();
+    let programs = emberline().with_file_name("").into_os_string().into_string().unwrap();
+    let shell = |line: &str| {
+        let path = std::env::var("PATH").unwrap();
+        let mut command = Command::new("sh");
+        command.args(["-c", line]).current_dir(folder.path()).env("NO_COLOR", "1");
+        command.env("PATH", format!("{programs}:{path}"));
+        command
+    };
+    let made = output(&mut shell(certificate));
+    assert!(made.status.success(), "{made:?}");
+    let said = String::from_utf8(made.stdout).unwrap();
+    let pin = said.lines().find(|line| line.starts_with("sha256=")).unwrap();
+    let operator = "emberline token new --data DIR --role operator";
+    assert!(readme.contains(operator));
+    let made = output(&mut shell(&format!("{operator} -o operator.token")));
+    assert!(made.status.success(), "{made:?}");
+
+    let listen = "--listen 0.0.0.0:4747";
+    assert!(serve.contains(listen), "{serve}");
+    let serve = serve.replace(listen, "--listen 0.0.0.0:0");
+    let collector = Collector::start_by(&mut shell(&format!("exec {serve}")));
+    let port = collector.address.rsplit(':').next().unwrap();
+    let url = format!("https://127.0.0.1:{port}#{pin}");
+
+    let script = folder.path().join("worker");
+    let program = format!("#!/bin/sh\nexec {TEST_WORKER} steady readme \"$EMBERLINE_URL\"\n");
+    std::fs::write(&script, program).unwrap();
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o700)).unwrap();
+    let shown = "https://collector.example:4747#sha256=…";
+    assert!(work.contains(shown), "{work}");
+    let steady = Worker::start_by(&mut shell(&work.replace(shown, &url)));
+    let token = folder.path().join("operator.token");
+    let token = [("EMBERLINE_TOKEN_FILE", &*token)];
+    wait_for("acknowledged flushes", || (acked(&url, &token, "readme") > 1).then_some(()));
+    let (record, log) = steady.finish_with_log();
+    assert_eq!(number(&record["report"], "unacked_ns"), 0, "{log}");
 }

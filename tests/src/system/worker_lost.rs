@@ -34,6 +34,10 @@ fn a_killed_workers_samples_stay_and_its_tasks_end_as_lost() {
     assert!(epoch["account"]["balanced"].as_bool().unwrap());
     let profile = collector.json("/api/v1/profile?task=doomed");
     assert!(number(&profile["totals"], "total_ns") > 0, "its acked samples stay");
+    let failed = run(&["tasks", "--failed", "--url", &collector.url()]);
+    let table = String::from_utf8(failed.stdout).unwrap();
+    let row = table.lines().find(|line| line.contains("doomed")).expect(&table);
+    assert!(row.contains("lost"), "{table}");
 }
 
 /// The only life of a worker.

@@ -22,6 +22,10 @@ pub(crate) struct Options {
     /// success.
     #[arg(long)]
     data: Option<PathBuf>,
+    /// A store in a bucket, s3://BUCKET/PREFIX, that has all acknowledged data: the data directory is deleted
+    /// at each kill. Credentials and endpoint are in the AWS_ variables.
+    #[arg(long)]
+    store: Option<String>,
     /// Sample only the last ten minutes, for a collector without tables.
     #[arg(long)]
     recent: bool,
@@ -36,6 +40,10 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     crash.agents = options.agents.into();
     crash.recent = options.recent;
     crash.data.clone_from(&options.data);
+    crash.store = options.store.as_ref().map(|store| crash::StoreTarget {
+        arguments: crash::store_arguments(store, "crash"),
+        environment: Vec::new(),
+    });
     crash.tell = |line| eprintln!("{line}");
     println!("{}", crash::run(&crash)?);
     Ok(())

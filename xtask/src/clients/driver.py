@@ -4,6 +4,9 @@ Arguments: the emberline program, a folder for its data, and a line for each cli
 interpreter and program, separated by tabs. Each client sends through a proxy, which reads the profiles
 with a decoder of its own. After the comparison the collector is killed and started again, and must answer
 the same.
+
+A line that starts with `both` names a program that the client and Emberline's agent profile at once: a version,
+an interpreter, the program, and what follows its other arguments.
 """
 
 import atexit
@@ -13,6 +16,7 @@ import http.client
 import http.server
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -22,6 +26,16 @@ import urllib.parse
 import urllib.request
 
 PATIENCE_S = 60
+
+# Calls of each function of a program that two profilers sample: about 18 s of CPU time, because shares in
+# 350 samples differ by 6 points at times.
+ROUNDS = 2500
+
+# Shares of CPU time that the functions have by their loops.
+FUNCTIONS = {"alpha": 1300 / 23, "beta": 700 / 23, "gamma": 300 / 23}
+
+# Largest difference of two shares, in points.
+POINTS_MAX = 5.0
 
 
 def varint(data, at):
@@ -92,7 +106,9 @@ def sums_of(profile):
         labels = {texts[label.get(1, 0)]: texts[label.get(2, 0)] for label in labels}
         nanoseconds = max((values[at] for at in times), default=0)
         if nanoseconds > 0:
-            sums[labels.get("task"), names[stack[0]]] += nanoseconds
+            # A thread may have no Python code at that moment.
+            function = names[stack[0]] if stack else ""
+            sums[labels.get("task"), function] += nanoseconds
     return sums
 
 
@@ -162,6 +178,7 @@ class Collector:
         self.data = data
         os.makedirs(data, mode=0o700, exist_ok=True)
         self.agent = self.token("agent", ["--worker", "pyroscope:*"])
+        self.own_agent = self.token("agent", ["--worker", "both-*"])
         self.reader = self.token("reader", [])
         self.start()
         # Also after a failed comparison.
@@ -212,7 +229,8 @@ class Collector:
             stack, nanoseconds = line.rsplit(" ", 1)
             frames = stack.split(";")
             task = None if frames[0] == name else frames[0]
-            sums[task, frames[-1]] += int(nanoseconds)
+            function = frames[-1] if len(frames) > 1 else ""
+            sums[task, function] += int(nanoseconds)
         return sums
 
 
@@ -231,9 +249,51 @@ def time_of(sums, task, function):
     return sum(value for key, value in sums.items() if key[0] == task and function in key[1].split(":"))
 
 
+def shares_of(collector, what, selection):
+    """The shares of the functions in a profile, in percent."""
+    sums = collections.Counter()
+    for line in collector.get(f"/api/v1/profile?from=0&format=collapsed&{selection}").splitlines():
+        stack, nanoseconds = line.rsplit(" ", 1)
+        # Names may have modules and files.
+        parts = set(re.split("[;:]+", stack))
+        for function in parts & set(FUNCTIONS):
+            sums[function] += int(nanoseconds)
+    if len(sums) != len(FUNCTIONS):
+        sys.exit(f"{what} has not seen all functions: {sums}")
+    total = sum(sums.values())
+    shares = {function: 100 * sums[function] / total for function in FUNCTIONS}
+    text = ", ".join(f"{function} {share:.1f} %" for function, share in shares.items())
+    print(f"{what}: {total / 1e9:.2f} s: {text}")
+    return shares
+
+
+def compare_shares(collector, programs):
+    """Programs that a client and our agent profile at once: both see the same shares of the functions."""
+    running = []
+    for number, line in enumerate(programs):
+        _, version, interpreter, program, *more = line.split("\t")
+        name = f"both-{number}"
+        url = f"http://{collector.address}"
+        environment = dict(os.environ, EMBERLINE_URL=url, EMBERLINE_TOKEN=collector.own_agent, WORKER=name)
+        command = [interpreter, program, url, name, collector.agent, str(ROUNDS), *more]
+        running.append((version, name, subprocess.Popen(command, env=environment)))
+    for version, name, process in running:
+        if process.wait(5 * PATIENCE_S) != 0:
+            sys.exit(f"the program of {version} and of the agent failed")
+    for version, name, _ in running:
+        theirs = shares_of(collector, f"{version}, with our agent", f"label=service_name={name}")
+        ours = shares_of(collector, f"our agent, with {version}", f"state=cpu&worker={name}")
+        for function, share in ours.items():
+            if max(abs(share - theirs[function]), abs(share - FUNCTIONS[function])) > POINTS_MAX:
+                sys.exit(f"{function}: the shares differ by more than {POINTS_MAX} points")
+
+
 def main():
-    program, data, *clients = sys.argv[1:]
+    program, data, *lines = sys.argv[1:]
     collector = Collector(program, data)
+    programs = [line for line in lines if line.startswith("both\t")]
+    clients = [line for line in lines if line not in programs]
+    compare_shares(collector, programs)
     running = []
     for number, line in enumerate(clients):
         version, interpreter, client = line.split("\t")

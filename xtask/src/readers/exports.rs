@@ -3,18 +3,24 @@
 //! The profile is that of `flamegraph/examples/formats.rs`. A reader that is not installed is
 //! skipped, and the reason names how to get it.
 
-use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 
 use xtask::root;
 
-/// Versions of npm's packages: the schema of speedscope's files, its validator, and a reader of Firefox
-/// profiles.
-const PACKAGES: [&str; 3] =
-    ["speedscope@1.25.0", "ajv@8.20.0", "@firefox-devtools/profiler-cli@0.10.0"];
+use super::firefox::Session;
+use crate::packages::{self, text_of};
+
+/// Versions of npm's packages: speedscope with the schema of its files, a validator, a reader of Firefox
+/// profiles, and what drives a browser.
+const PACKAGES: [&str; 4] = [
+    "speedscope@1.25.0",
+    "ajv@8.20.0",
+    "@firefox-devtools/profiler-cli@0.10.0",
+    "playwright-core@1.65.1",
+];
 
 const SCRIPT: &str = include_str!("exports.cjs");
 
@@ -37,6 +43,7 @@ pub(super) fn run(folder: &Path) -> Result<Vec<String>> {
     let mut missing = Vec::new();
     missing.extend(go_pprof(&files, totals)?);
     missing.extend(speedscope(folder, &files, totals)?);
+    firefox(folder, &files, totals)?;
     Ok(missing)
 }
 
@@ -66,14 +73,14 @@ fn go_pprof(files: &Path, totals: Totals) -> Result<Option<String>> {
     ] {
         let mut pprof = Command::new("go");
         pprof.args(["tool", "pprof", "-top", "-nodefraction=0", "-unit=ns"]).args(options);
-        let text = text_of(pprof.arg(&file).output(), "go tool pprof")?;
+        let text = text_of(pprof.arg(&file))?;
         // `Showing nodes accounting for 500ns, 100% of 500ns total`; of a part, what it accounts for.
         let expected = format!("accounting for {total_ns}ns,");
         ensure!(text.contains(&expected), "go tool pprof {options:?}: no {expected:?} in:\n{text}");
     }
     let mut pprof = Command::new("go");
     pprof.args(["tool", "pprof", "-top", "-unit=ns", "-diff_base"]).arg(&file).arg(&file);
-    let text = text_of(pprof.output(), "go tool pprof -diff_base")?;
+    let text = text_of(&mut pprof)?;
     ensure!(text.contains("accounting for 0,"), "a profile differs from itself:\n{text}");
     println!("go tool pprof agrees: wall {wall_ns} ns, cpu {cpu_ns} ns");
     Ok(None)
@@ -85,7 +92,7 @@ fn speedscope(folder: &Path, files: &Path, totals: Totals) -> Result<Option<Stri
     };
     let mut node = Command::new("node");
     node.current_dir(&packages).args(["-e", SCRIPT]).arg(files);
-    let read = text_of(node.output(), "node")?;
+    let read = text_of(&mut node)?;
     let Totals { wall_ns, cpu_ns } = totals;
     ensure!(
         read.lines().any(|line| line == format!("speedscope {wall_ns} {cpu_ns}"))
@@ -97,30 +104,28 @@ fn speedscope(folder: &Path, files: &Path, totals: Totals) -> Result<Option<Stri
     Ok(None)
 }
 
-/// The directory of npm's packages, which is filled once; none without npm.
-pub(super) fn npm_packages(folder: &Path) -> Result<Option<PathBuf>> {
-    if Command::new("npm").arg("--version").output().is_err() {
-        return Ok(None);
+/// Each task is a thread of the file. Without npm it does nothing, which is already said.
+fn firefox(folder: &Path, files: &Path, totals: Totals) -> Result<()> {
+    let Some(packages) = npm_packages(folder)? else {
+        return Ok(());
+    };
+    let session = Session::load(packages, "profile", &files.join("large.firefox.json"))?;
+    let threads = session.threads()?;
+    let mut sampled_ns = 0;
+    for thread in &threads {
+        sampled_ns += session.sampled_ns(thread)?;
     }
-    let packages = folder.join("npm");
-    fs::create_dir_all(&packages)?;
-    let complete = packages.join("complete");
-    if !fs::read_to_string(&complete).is_ok_and(|text| text == PACKAGES.join(" ")) {
-        let mut install = Command::new("npm");
-        install.args(["install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix"]);
-        text_of(install.arg(&packages).args(PACKAGES).output(), "npm install")?;
-        fs::write(&complete, PACKAGES.join(" "))?;
-    }
-    Ok(Some(packages))
+    let Totals { wall_ns, .. } = totals;
+    ensure!(sampled_ns == wall_ns, "profiler-cli has {sampled_ns} ns of samples, not {wall_ns}");
+    println!("profiler-cli reads {sampled_ns} ns of {} threads", threads.len());
+    Ok(())
 }
 
-/// What a command printed, if it succeeded.
-pub(super) fn text_of(output: std::io::Result<Output>, name: &str) -> Result<String> {
-    let output = output.with_context(|| format!("starting {name}"))?;
-    if !output.status.success() {
-        bail!("{name} failed ({}):\n{}", output.status, String::from_utf8_lossy(&output.stderr));
-    }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+/// The directory of npm's packages, which is filled once; none without npm.
+pub(super) fn npm_packages(folder: &Path) -> Result<Option<PathBuf>> {
+    let directory = folder.join("npm");
+    let is_there = packages::npm(&directory, &["--ignore-scripts"], &PACKAGES)?;
+    Ok(is_there.then_some(directory))
 }
 
 #[cfg(test)]

@@ -3,25 +3,21 @@
 //!
 //! A reader that is not installed is skipped, and the reason names how to get it.
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
-use std::time::{Duration, Instant};
-use std::{fs, thread};
+use std::path::Path;
+use std::process::Command;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use super::exports::{npm_packages, text_of};
+use super::exports::npm_packages;
+use super::firefox::Session;
 use super::{emberline, get};
+use crate::packages::text_of;
 
 /// The range of the store, with time in every state.
-const FROM: &str = "2023-11-14T00:00:00Z";
-const TO: &str = "2023-11-16T00:00:00Z";
-const WHOLE: &str = "state=all&outside=shown";
-
-/// Longest wait until the daemon of the Firefox Profiler answers.
-const DAEMON_MAX: Duration = Duration::from_secs(20);
-const RETRY_EVERY: Duration = Duration::from_millis(200);
+pub(super) const FROM: &str = "2023-11-14T00:00:00Z";
+pub(super) const TO: &str = "2023-11-16T00:00:00Z";
+pub(super) const WHOLE: &str = "state=all&outside=shown";
 
 /// Reads exports of the collector at `url`. Returns which readers are missing.
 pub(super) fn run(folder: &Path, url: &str) -> Result<Vec<String>> {
@@ -45,7 +41,7 @@ fn go_pprof(folder: &Path, url: &str) -> Result<Option<String>> {
         let mut pprof = Command::new("go");
         pprof.args(["tool", "pprof", view, "-nodefraction=0", "-unit=ns", &address]);
         // Where it keeps what it downloads.
-        text_of(pprof.env("PPROF_TMPDIR", folder.join("pprof")).output(), "go tool pprof")
+        text_of(pprof.env("PPROF_TMPDIR", folder.join("pprof")))
     };
     let top = read("-top")?;
     let expected = format!("accounting for {total_ns}ns, 100% of {total_ns}ns total");
@@ -68,32 +64,6 @@ fn go_pprof(folder: &Path, url: &str) -> Result<Option<String>> {
     Ok(None)
 }
 
-/// A session of the reader, which ends with the comparison.
-struct Session {
-    /// The packages of npm.
-    packages: PathBuf,
-    name: String,
-}
-
-impl Session {
-    fn command(&self) -> Command {
-        let mut command = Command::new("node");
-        command.current_dir(&self.packages).arg("node_modules/.bin/profiler-cli");
-        command.env("PROFILER_CLI_SESSION_DIR", self.packages.join("sessions"));
-        command
-    }
-
-    fn ask(&self, arguments: &[&str]) -> std::io::Result<Output> {
-        self.command().args(arguments).args(["--session", &self.name]).output()
-    }
-}
-
-impl Drop for Session {
-    fn drop(&mut self) {
-        let _ = self.command().args(["stop", &self.name]).output();
-    }
-}
-
 /// Tasks, phases and transfers of the file are markers of its threads.
 fn firefox(folder: &Path, url: &str) -> Result<Option<String>> {
     let Some(packages) = npm_packages(folder)? else {
@@ -103,7 +73,7 @@ fn firefox(folder: &Path, url: &str) -> Result<Option<String>> {
     let file = folder.join("rows/tasks.firefox.json");
     let mut export = Command::new(emberline());
     export.args(["tasks", "--url", url, "--from", FROM, "--to", TO, "-o"]).arg(&file);
-    text_of(export.output(), "emberline tasks")?;
+    text_of(&mut export)?;
 
     let query = format!("from={FROM}&to={TO}&limit=100000");
     let rows = |path: &str| -> Result<Value> {
@@ -118,29 +88,10 @@ fn firefox(folder: &Path, url: &str) -> Result<Option<String>> {
     let transfers = transfers["transfers"].as_array().context("no transfers")?.len();
     let expected = tasks.len() + phases + transfers;
 
-    fs::create_dir_all(packages.join("sessions"))?;
-    let session = Session { packages, name: format!("readers-{}", std::process::id()) };
-    let file = file.to_str().context("the path of the file is UTF-8")?;
-    let loaded = session.ask(&["load", file])?;
-    // It fails if its daemon takes longer than half a second to start, which then answers later.
-    let deadline = Instant::now() + DAEMON_MAX;
-    let listed = loop {
-        let listed = session.ask(&["thread", "list", "--limit", "0", "--json"])?;
-        if listed.status.success() {
-            break listed;
-        }
-        if Instant::now() > deadline {
-            bail!("profiler-cli: {}", String::from_utf8_lossy(&loaded.stderr));
-        }
-        thread::sleep(RETRY_EVERY);
-    };
-    let listed: Value = serde_json::from_slice(&listed.stdout)?;
-    let threads = listed["threads"].as_array().context("no threads")?;
+    let session = Session::load(packages, "tasks", &file)?;
+    let threads = session.threads()?;
     let markers = threads.iter().filter_map(|thread| thread["markerCount"].as_u64()).sum::<u64>();
-    ensure!(
-        markers == expected as u64,
-        "profiler-cli has {markers} markers instead of {expected} in {listed}"
-    );
+    ensure!(markers == expected as u64, "profiler-cli has {markers} markers instead of {expected}");
     println!("profiler-cli reads {expected} markers of {} threads", threads.len());
     Ok(None)
 }

@@ -1,15 +1,17 @@
 //! Settings and thread dumps of a running sampler.
 
+use std::cell::{Cell, RefCell};
 use std::sync::mpsc::{self, Receiver, sync_channel};
 use std::sync::{Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use profiler_core::{SettingsChange, StateSet};
+use profiler_core::{FrameKind, SettingsChange, StateSet};
 
-use super::super::addresses::TreeDelta;
+use super::super::addresses::{AddressFrame, CodeModule, TreeDelta};
 use super::super::raw::RawThread;
 use super::*;
+use crate::symbols::{Address, Resolver};
 use crate::sync::lock;
 
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -35,6 +37,8 @@ impl Running {
             resource_interval: None,
             task_rows_per_second: 1,
             symbols: crate::Symbols::Agent,
+            #[cfg(feature = "ship")]
+            symbol_upload: true,
         };
         let control = Arc::new(Control::new(options.settings()));
         let stop = Arc::new(AtomicBool::new(false));
@@ -166,4 +170,101 @@ fn a_sampler_that_is_off_stops_at_once() {
     let running = Running::start();
     running.apply(1, enabled(false));
     drop(running);
+}
+
+/// Work of several kinds, until `stop`: some threads run all the time, some wait.
+fn busy_threads(stop: &Arc<AtomicBool>) -> Vec<thread::JoinHandle<()>> {
+    fn strings(round: u64) -> usize {
+        let mut words: Vec<String> = (0..200).map(|at| format!("{:x}", at * round)).collect();
+        words.sort_by(|a, b| b.cmp(a));
+        words.iter().map(String::len).sum()
+    }
+    fn trees(round: u64) -> usize {
+        let mut tree = std::collections::BTreeMap::new();
+        for at in 0..500_u64 {
+            tree.entry(at.wrapping_mul(round) % 97).or_insert_with(Vec::new).push(at);
+        }
+        tree.values().filter(|list| list.len() % 2 == 1).count()
+    }
+    fn tables(round: u64) -> usize {
+        let table: std::collections::HashMap<u64, f64> =
+            (0..500).map(|at| (at ^ round, (at as f64).sqrt())).collect();
+        table.values().map(|value| value.to_string().len()).max().unwrap_or(0)
+    }
+    fn waits(_: u64) -> usize {
+        thread::park_timeout(Duration::from_millis(3));
+        1
+    }
+    let works: [fn(u64) -> usize; 7] = [strings, trees, tables, waits, strings, trees, waits];
+    let start = |work: fn(u64) -> usize| {
+        let stop = stop.clone();
+        thread::spawn(move || {
+            let mut round = 1;
+            while !stop.load(Ordering::Acquire) {
+                std::hint::black_box(work(round));
+                round += 1;
+            }
+        })
+    };
+    works.into_iter().map(start).collect()
+}
+
+/// All frames of ten thousand samples of this program, each named by the agent and by a symbol file as
+/// the collector does.
+#[test]
+fn ten_thousand_samples_are_named_alike_by_agent_and_collector() {
+    const SAMPLES: u64 = 10_000;
+    let stop = Arc::new(AtomicBool::new(false));
+    let threads = busy_threads(&stop);
+    let running = Running::start();
+    running.control.change(1, interval(1_000_000));
+    let samples = Cell::new(0);
+    let code = RefCell::new(Vec::new());
+    running.until(|cycle| {
+        let frames = cycle.tree.frames.iter();
+        code.borrow_mut().extend(frames.filter_map(|frame| match frame {
+            AddressFrame::Code { address, module: Some(module) } => {
+                Some((*address, module.clone()))
+            }
+            _ => None,
+        }));
+        let interval_ns = cycle.quantum_ns * 10;
+        let weights = cycle.tree.delta.entries().iter().map(|(.., time)| *time);
+        samples.set(samples.get() + weights.sum::<u64>() / interval_ns);
+        samples.get() >= SAMPLES
+    });
+    stop.store(true, Ordering::Release);
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+
+    let program = std::env::current_exe().unwrap();
+    let mut code = code.into_inner();
+    code.retain(|(_, module)| *module.path == *program.to_string_lossy());
+    let addresses: Vec<Address<'_>> = code
+        .iter()
+        .map(|(address, module)| Address { address: *address, module: Some(module) })
+        .collect();
+    let mut by_agent = vec![Vec::new(); addresses.len()];
+    let mut resolver = Resolver::of_this_process(crate::Symbols::Agent);
+    resolver.resolve(&addresses, |index, frames| by_agent[index] = frames.to_vec());
+
+    let mut file = Vec::new();
+    ::symbols::file::reduce(&std::fs::File::open(&program).unwrap(), &mut file).unwrap();
+    let file = ::symbols::file::SymbolFile::open(file).unwrap();
+    let offset = |(address, module): &(u64, Arc<CodeModule>)| address - module.base;
+    let by_collector = file.lookup(code.iter().map(offset)).unwrap();
+    let mut inlined = 0;
+    for (frame, by_agent) in code.iter().zip(&by_agent) {
+        let by_collector = by_collector[&offset(frame)].iter();
+        let by_collector = by_collector
+            .map(|frame| (&*frame.function, &*frame.file, frame.line, frame.inlined))
+            .collect::<Vec<_>>();
+        // An address without a function is a frame without a name.
+        let named = by_agent.iter().filter(|frame| frame.kind == FrameKind::Function);
+        let by_agent = named
+            .map(|frame| (&*frame.function, &*frame.file, frame.line, frame.inlined))
+            .collect::<Vec<_>>();
+        assert_eq!(by_agent, by_collector, "{:#x}", offset(frame));
+        inlined += by_agent.len().saturating_sub(1);
+    }
+    assert!(code.len() >= 50 && inlined >= 20, "{} frames, {inlined} inlined", code.len());
 }

@@ -221,6 +221,28 @@ fn a_rejected_flush_is_not_lost_if_a_restored_state_has_it() {
     assert_eq!(outbox.current_account().acked_ns, 5 * QUANTUM_NS);
 }
 
+/// The collector did not acknowledge the flush, so it is sent again, and refused again.
+#[test]
+fn a_flush_whose_refusal_was_lost_counts_as_lost() {
+    let mut outbox = outbox(|_| {});
+    outbox.push(cycle(0, &[(1, 5)], vec![]));
+    outbox.push(cycle(1, &[(1, 3)], vec![task(1, Some(1))]));
+    assert_eq!(outbox.next().unwrap().0, 1);
+    outbox.ack(1).unwrap();
+    for _ in 0..2 {
+        assert_eq!(outbox.next().unwrap().0, 2);
+        outbox.welcome(1, 5 * QUANTUM_NS).unwrap();
+    }
+    assert_eq!(outbox.next().unwrap().0, 2);
+    outbox.refuse(2).unwrap();
+    // Later collectors have not acknowledged it either.
+    outbox.welcome(1, 5 * QUANTUM_NS).unwrap();
+    assert!(outbox.is_empty());
+    let account = outbox.current_account();
+    assert_eq!((account.acked_ns, account.lost_rejected_ns), (5 * QUANTUM_NS, 3 * QUANTUM_NS));
+    assert_eq!((account.lost_tasks, account.lost_by_collector_ns), (1, 0));
+}
+
 #[test]
 fn a_weight_between_quanta_stays_whole() {
     let mut outbox = outbox(|_| {});

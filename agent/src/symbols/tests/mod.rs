@@ -71,7 +71,11 @@ fn stacks(path: &Path) -> String {
 }
 
 fn stacks_by(resolver: Resolver, path: &Path) -> String {
-    let stacks = resolved_by(resolver, &module(path), code_of(path)).into_iter().map(|frames| {
+    stacks_of(resolved_by(resolver, &module(path), code_of(path)))
+}
+
+fn stacks_of(named: Vec<Vec<Frame<String>>>) -> String {
+    let stacks = named.into_iter().map(|frames| {
         let frames = frames.iter().map(|frame| {
             let file = frame.file.rsplit('/').next().unwrap_or_default();
             let inlined = if frame.inlined { "+ " } else { "" };
@@ -255,9 +259,18 @@ fn a_separate_debug_file_has_the_same_names() {
 
 /// Names by a symbol file, completed as the collector completes them.
 fn named_by_file(library: &Path, code: std::ops::Range<u64>) -> Vec<Vec<Frame<String>>> {
+    named_with_split(library, &symbols::file::SplitFiles::none(), code)
+}
+
+fn named_with_split(
+    library: &Path,
+    split: &symbols::file::SplitFiles<'_, fs::File>,
+    code: std::ops::Range<u64>,
+) -> Vec<Vec<Frame<String>>> {
     let mut file = Vec::new();
-    let reduced = symbols::file::reduce(&fs::File::open(library).unwrap(), &mut file).unwrap();
-    assert_eq!(reduced.damaged_units, 0);
+    let source = fs::File::open(library).unwrap();
+    let reduced = symbols::file::reduce_split(&source, split, &mut file).unwrap();
+    assert_eq!((reduced.damaged_units, reduced.missing_units), (0, 0));
     let file = symbols::file::SymbolFile::open(file).unwrap();
     file.verify().unwrap();
     let names = file.lookup(code).unwrap();
@@ -292,6 +305,31 @@ fn a_symbol_file_names_every_address_as_the_agent_does() {
         for ((address, found), expected) in code.zip(found).zip(expected) {
             assert_eq!(found, expected, "{address:#x} of {options:?}");
         }
+    }
+}
+
+/// In a package, and in files of units.
+#[test]
+fn split_debug_information_has_the_names_of_whole_debug_information() {
+    for version in ["4", "5"] {
+        let form = |name: &str, split: &str| {
+            let split = format!("-Csplit-debuginfo={split}");
+            let dwarf = format!("-Cdwarf-version={version}");
+            compiled(&format!("{name}-{version}.so"), &["-Cdebuginfo=2", &split, &dwarf])
+        };
+        let whole = form("whole", "off");
+        let expected = stacks_of(named_by_file(&whole, code_of(&whole)));
+        assert!(expected.contains("+ golden::shapes::rotate"), "{expected}");
+
+        let packed = form("packed", "packed");
+        let package = fs::File::open(packed.with_added_extension("dwp")).unwrap();
+        let split = symbols::file::SplitFiles { package: Some(&package), open_unit: &|_| None };
+        assert_eq!(stacks_of(named_with_split(&packed, &split, code_of(&packed))), expected);
+
+        let unpacked = form("unpacked", "unpacked");
+        let open_unit = |path: &Path| fs::File::open(path).ok();
+        let split = symbols::file::SplitFiles { package: None, open_unit: &open_unit };
+        assert_eq!(stacks_of(named_with_split(&unpacked, &split, code_of(&unpacked))), expected);
     }
 }
 
@@ -410,6 +448,40 @@ fn functions_are_left_to_the_collector_as_the_setting_says() {
     assert_eq!(named(Symbols::Auto, &full), named(Symbols::Agent, &full));
     assert!(named(Symbols::Agent, &stripped) > 0, "what the dynamic linker knows");
     assert!(named(Symbols::Collector, &anonymous) > 0, "nothing else identifies it");
+}
+
+/// The address of the vDSO in this process.
+fn vdso_base() -> Option<u64> {
+    const AT_SYSINFO_EHDR: u64 = 33;
+    let entries = fs::read("/proc/self/auxv").unwrap();
+    let mut words = entries.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word));
+    while let (Some(key), Some(value)) = (words.next(), words.next()) {
+        if key == AT_SYSINFO_EHDR {
+            return Some(value);
+        }
+    }
+    None
+}
+
+/// Always by the agent: there is no file for the collector.
+#[test]
+fn functions_of_the_vdso_are_named_from_its_copy_in_memory() {
+    // An emulator may have none.
+    let Some(base) = vdso_base() else { return };
+    let module = |build_id: &str| {
+        let path = "linux-vdso.so.1".into();
+        Arc::new(CodeModule { path, build_id: build_id.into(), base })
+    };
+    for symbols in [Symbols::Agent, Symbols::Collector, Symbols::Auto] {
+        let resolver = Resolver { symbols, ..Resolver::default() };
+        let named = resolved_by(resolver, &module(""), base..base + 0x2000);
+        let names: BTreeSet<String> =
+            named.into_iter().flatten().map(|frame| frame.function).collect();
+        let clock = if cfg!(target_arch = "x86_64") { "__vdso" } else { "__kernel" };
+        assert!(names.contains(&format!("{clock}_clock_gettime")), "{symbols:?}: {names:?}");
+    }
+    let other = resolved_by(Resolver::default(), &module("0123"), base + 0x800..base + 0x801);
+    assert_eq!(other[0][0].kind, FrameKind::Unresolved, "of another kernel");
 }
 
 #[test]

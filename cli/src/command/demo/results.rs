@@ -11,7 +11,7 @@ use crate::client::{Client, Query};
 use crate::command::profile::Body;
 use crate::command::report;
 use crate::grid::line_columns;
-use crate::output::{print, say, write_file};
+use crate::output::{print, say, say_wrapped, write_file};
 use crate::view::View as _;
 use crate::view::profile::Sampling;
 use crate::view::tasks::missing_from_file;
@@ -45,7 +45,7 @@ pub(super) fn write(out: &Path, client: &Client, started: SystemTime) -> anyhow:
     let ledger = client.get("tasks", &whole().with("limit", LEDGER_ROWS_MAX))?;
     written.push(file(out, "ledger.json", &ledger.body)?);
     let names = ["report.html", "report.json"].map(|name| out.join(name));
-    let report = report::write_whole(client, whole(), [&names[0], &names[1]])?;
+    let report = report::write_whole(client, whole(), None, [&names[0], &names[1]])?;
     let tables = report::write_tables(client, &names[0], &report)?;
     written.extend(names.iter().chain(&tables).map(|name| name.display().to_string()));
 
@@ -60,7 +60,7 @@ pub(super) fn write(out: &Path, client: &Client, started: SystemTime) -> anyhow:
     print(format!("{}\n{functions}", summary.text()).as_bytes())?;
     say(&format!("\nwrote {}", written.join(", ")));
     let tasks: TasksAnswer = client.parse(&ledger.body)?;
-    missing_from_file(&tasks).iter().for_each(|note| say(note));
+    missing_from_file(&tasks).iter().for_each(|note| say_wrapped(note));
     if sampling.empty {
         bail!("the profile is empty: {}", sampling.lines().join(" "));
     }

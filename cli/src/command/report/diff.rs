@@ -13,7 +13,7 @@ use super::file::ReportFile;
 use crate::args::{ReportDiffArgs, RowFormat};
 use crate::command::compare::explained;
 use crate::exit::BadInput;
-use crate::output::{print, print_json, say};
+use crate::output::{print, print_json, say, say_wrapped};
 use crate::view::compare::{FunctionChanges, Shown, comparison, explanation, notes};
 use crate::view::counted;
 use crate::view::report_diff::{Total, Unit, totals_text};
@@ -57,7 +57,7 @@ pub(super) fn run(args: &ReportDiffArgs) -> anyhow::Result<()> {
         let limit = args.limit as usize;
         tasks.omitted = tasks.names.len().saturating_sub(limit) as u64;
         tasks.names.truncate(limit);
-        notes(&tasks).iter().for_each(|note| say(note));
+        notes(&tasks).iter().for_each(|note| say_wrapped(note));
         let shown = if args.task.is_empty() { Shown::Changes } else { Shown::All };
         let mut text = totals_text(&totals(&before, &after));
         text.push('\n');

@@ -53,11 +53,15 @@ fn a_stripped_rust_program_gets_cargo_advice() {
             worker
             ok    program            x86-64, dynamically linked
             bad   functions          stripped: no names, only module and offset
-                                     → Cargo.toml: [profile.release] strip = false; do not run `strip`
+                                     → Cargo.toml: [profile.release] strip = false; do not
+                                       run `strip`
             warn  source lines       no line tables
-                                     → Cargo.toml: [profile.release] debug = 1, strip = false; it costs disk, not speed
-            warn  inlined functions  not recorded: their time counts for the enclosing function
-                                     → Cargo.toml: [profile.release] debug = 1, strip = false; it costs disk, not speed
+                                     → Cargo.toml: [profile.release] debug = 1, strip =
+                                       false; it costs disk, not speed
+            warn  inlined functions  not recorded: their time counts for the enclosing
+                                     function
+                                     → Cargo.toml: [profile.release] debug = 1, strip =
+                                       false; it costs disk, not speed
             ok    unwind tables      .eh_frame with its index
             ok    build id           ab12
         "#]],
@@ -84,18 +88,27 @@ fn a_stripped_c_program_gets_compiler_advice() {
         expect![[r#"
             worker
             bad   program            aarch64, statically linked
-                                     → the agent samples x86-64 only; it stays off in this program
-            bad   functions          stripped: no names, only module and offset, except 12 exported ones
-                                     → link without -s and do not run `strip`; or keep the names in a separate file:
-                                     → objcopy --only-keep-debug PROGRAM PROGRAM.debug && strip PROGRAM && objcopy --add-gnu-debuglink=PROGRAM.debug PROGRAM
+                                     → the agent samples x86-64 only; it stays off in this
+                                       program
+            bad   functions          stripped: no names, only module and offset, except 12
+                                     exported ones
+                                     → link without -s and do not run `strip`; or keep the
+                                       names in a separate file:
+                                     → objcopy --only-keep-debug PROGRAM PROGRAM.debug &&
+                                       strip PROGRAM && objcopy
+                                       --add-gnu-debuglink=PROGRAM.debug PROGRAM
             warn  source lines       no line tables
                                      → compile with -g1; it costs disk, not speed
-            warn  inlined functions  not recorded: their time counts for the enclosing function
+            warn  inlined functions  not recorded: their time counts for the enclosing
+                                     function
                                      → compile with -g1; it costs disk, not speed
             bad   unwind tables      no .eh_frame
-                                     → compile with -fasynchronous-unwind-tables, Rust with -C force-unwind-tables=yes: stacks through this program are [truncated]
+                                     → compile with -fasynchronous-unwind-tables, Rust with
+                                       -C force-unwind-tables=yes: stacks through this
+                                       program are [truncated]
             warn  build id           none
-                                     → link with -Wl,--build-id, so that builds can be distinguished and debug files found
+                                     → link with -Wl,--build-id, so that builds can be
+                                       distinguished and debug files found
         "#]],
     );
 }
@@ -109,12 +122,17 @@ fn lines_of_the_standard_library_alone_are_a_warning() {
             worker
             ok    program            x86-64, dynamically linked
             ok    functions          4711 names
-            warn  source lines       only of the Rust standard library, not of the program's code
-                                     → Cargo.toml: [profile.release] debug = 1, strip = false; it costs disk, not speed
-            warn  inlined functions  not recorded: their time counts for the enclosing function
-                                     → Cargo.toml: [profile.release] debug = 1, strip = false; it costs disk, not speed
+            warn  source lines       only of the Rust standard library, not of the program's
+                                     code
+                                     → Cargo.toml: [profile.release] debug = 1, strip =
+                                       false; it costs disk, not speed
+            warn  inlined functions  not recorded: their time counts for the enclosing
+                                     function
+                                     → Cargo.toml: [profile.release] debug = 1, strip =
+                                       false; it costs disk, not speed
             warn  unwind tables      .eh_frame without .eh_frame_hdr
-                                     → link with -Wl,--eh-frame-hdr: stacks through this program may be [truncated]
+                                     → link with -Wl,--eh-frame-hdr: stacks through this
+                                       program may be [truncated]
             ok    build id           ab12
         "#]],
     );
@@ -130,8 +148,10 @@ fn line_tables_only_are_a_warning_in_a_rust_program() {
         ok    program            x86-64, dynamically linked
         ok    functions          4711 names
         ok    source lines       line tables of 120 compilation units
-        warn  inlined functions  recorded without their modules (line tables only): names are guessed from files
-                                 → Cargo.toml: [profile.release] debug = 1, strip = false; it costs disk, not speed
+        warn  inlined functions  recorded without their modules (line tables only):
+                                 names are guessed from files
+                                 → Cargo.toml: [profile.release] debug = 1, strip =
+                                   false; it costs disk, not speed
         ok    unwind tables      .eh_frame with its index
         ok    build id           ab12
     "#]],
@@ -162,11 +182,16 @@ fn separate_debug_files_are_read_or_named() {
             worker
             ok    program            x86-64, dynamically linked
             bad   functions          stripped, and its debug file worker.debug was not found
-                                     → put worker.debug next to the program, or below /usr/lib/debug
-            warn  source lines       only of the Rust standard library, not of the program's code
-                                     → Cargo.toml: [profile.release] debug = 1, strip = false; it costs disk, not speed
-            warn  inlined functions  not recorded: their time counts for the enclosing function
-                                     → Cargo.toml: [profile.release] debug = 1, strip = false; it costs disk, not speed
+                                     → put worker.debug next to the program, or below
+                                       /usr/lib/debug
+            warn  source lines       only of the Rust standard library, not of the program's
+                                     code
+                                     → Cargo.toml: [profile.release] debug = 1, strip =
+                                       false; it costs disk, not speed
+            warn  inlined functions  not recorded: their time counts for the enclosing
+                                     function
+                                     → Cargo.toml: [profile.release] debug = 1, strip =
+                                       false; it costs disk, not speed
             ok    unwind tables      .eh_frame with its index
             ok    build id           ab12
         "#]],

@@ -44,6 +44,30 @@ fn nodes_past_a_quota_become_overflow_for_that_identity_only() {
     assert_eq!(honest.refusals().count(), 0);
 }
 
+/// Quotas count from the start of the collector, but the tree stays.
+#[test]
+fn a_tree_that_earlier_lives_filled_has_room_for_another_identity() {
+    let objects = store::Objects::memory();
+    let open = || {
+        let limits = Limits { tree_nodes_max: 1_000, ..Limits::default() };
+        let settings = Settings { clock: Clock::from_fn(|| at(50)), limits, ..Settings::default() };
+        Collector::over(settings, objects.clone()).unwrap()
+    };
+    // Each task has 11 nodes.
+    for (life, tasks) in [(1, 80), (2, 17)] {
+        let collector = open();
+        let greedy = account(1, &[]);
+        for task in 0..tasks {
+            functions_of(&collector, &format!("greedy-{life}-{task}"), &greedy);
+        }
+        assert!(greedy.refusals().count() > 0, "life {life} is within its share");
+        seal(&collector);
+    }
+    let honest = account(2, &[]);
+    assert_eq!(functions_of(&open(), "honest", &honest).len(), 10);
+    assert_eq!(honest.refusals().count(), 0);
+}
+
 #[test]
 fn names_past_a_quota_become_overflow_for_that_identity_only() {
     let collector = collector(50);

@@ -1,6 +1,8 @@
 //! Transfers, samples, expectations and runs: whatever order and clock they came in, before and
 //! after they are sealed and merged, each is found in its time, once, at its own worker.
 
+mod progress;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use profiler_core::{
@@ -10,6 +12,7 @@ use profiler_core::{
 
 use super::*;
 use crate::query::{ProgressQuery, ResourceQuery, TransferQuery, WorkersQuery};
+use crate::store::StoreGuard;
 use crate::store::wal::sim::{Files, SimDisk};
 
 /// Of three workers: how far the collector's clock is ahead of theirs.
@@ -372,24 +375,6 @@ fn the_remaining_time_follows_from_the_rate() {
 }
 
 #[test]
-fn a_restarted_worker_expects_what_its_new_epoch_reports() {
-    let mut fleet = Fleet::new();
-    fleet.tell(0, expected("load", 10, at(20)));
-    // Two lives at once, as after a fork, both count.
-    let mut again = TestWorker::new("w0", 10);
-    let attachment = attach(&fleet.collector, &again, 30).attachment;
-    let mut flush = again.flush(31, vec![]);
-    again.tell(&mut flush, expected("load", 7, at(30)));
-    assert_eq!(send(&fleet.collector, &attachment, &mut again, &flush), "ack 1");
-    assert_eq!(progress(&fleet.collector, "task=load"), ["load 0+0 of Some(17) running"]);
-    fleet.collector.ingest.detach(&fleet.workers[0].1, DisconnectReason::Clean, at(40));
-    assert_eq!(progress(&fleet.collector, "task=load"), ["load 0+0 of Some(7) running"]);
-    // A range has the tasks of all lives in it, so it has what they expected.
-    let range = format!("task=load&{}", span(0, 100));
-    assert_eq!(progress(&fleet.collector, &range), ["load 0+0 of Some(17) running"]);
-}
-
-#[test]
 fn the_newest_life_of_a_worker_is_its_last() {
     let fleet = Fleet::new();
     for (epoch, from_s) in [(9, 30), (2, 40), (5, 50)] {
@@ -436,7 +421,8 @@ fn logged<T>(collector: &Collector, future: impl Future<Output = T>) -> T {
 
 fn reopened(objects: &Objects, disk: &SimDisk) -> Collector {
     let settings = Settings { clock: Clock::from_fn(|| at(600)), ..Settings::default() };
-    Collector::open(settings, objects.clone(), Box::new(disk.clone()), None).unwrap()
+    Collector::open(settings, objects.clone(), Box::new(disk.clone()), StoreGuard::default())
+        .unwrap()
 }
 
 /// What a collector knows, in words.

@@ -262,3 +262,54 @@ fn a_cycle_has_no_more_time_than_a_process_can_spend() {
         }
     }
 }
+
+/// Cycles may overlap and repeat, each within its own limit.
+#[test]
+fn all_cycles_have_no_more_time_than_a_process_can_spend() {
+    let refused = "refused 3: all cycles have 5963777 thread-seconds in the 31 s since the worker's \
+                   start; at most 5963776 are allowed: no process has that many threads";
+    let weights_s = [61 * CYCLE_THREADS_MAX, 30 * CYCLE_THREADS_MAX, 1];
+    let is_pushed = |id: &str| id.contains(':');
+    for id in ["w", "import:w", "pyroscope:w"] {
+        for is_batch in [false, true] {
+            let collector = collector(50);
+            let mut worker = TestWorker::new(id, 1);
+            let attachment = attach(&collector, &worker, 40).attachment;
+            let mut answers = Vec::new();
+            let mut waiting = VecDeque::new();
+            for weight_s in weights_s {
+                worker.count("load;main", State::Cpu, weight_s * SECOND_NS.unsigned_abs());
+                let flush = worker.flush(30, vec![]);
+                if is_batch {
+                    let dictionary = worker.dictionary().unwrap_or_default();
+                    collector.ingest.receive_dictionary(&attachment, &dictionary, at(0)).unwrap();
+                    waiting.push_back(ReceivedFlush { flush, at: at(50), charge: None });
+                } else {
+                    answers.push(send(&collector, &attachment, &mut worker, &flush));
+                }
+            }
+            while !waiting.is_empty() {
+                let received = at_once(collector.ingest.receive_flushes(&attachment, &mut waiting));
+                answers.extend(received.unwrap().into_iter().map(|kind| words(Ok(kind))));
+            }
+            let last = if is_pushed(id) { "ack 3" } else { refused };
+            assert_eq!(answers, ["ack 1", "ack 2", last], "{id} {is_batch}");
+        }
+    }
+}
+
+/// A process that was stopped has the idle time of all its threads in its next cycle. An agent that was
+/// away has all its cycles since its start.
+#[test]
+fn a_long_time_of_many_threads_is_accepted() {
+    let collector = collector(8_000);
+    let mut worker = TestWorker::new("w", 1);
+    let attachment = attach(&collector, &worker, 7_200).attachment;
+    let hour_of_threads_ns = 1_000 * 3_600 * SECOND_NS.unsigned_abs();
+    for (seq, start_s) in [(1, 3_600), (2, 7_200)] {
+        worker.count("load;main", State::Sleep, hour_of_threads_ns);
+        let flush = worker.flush(start_s, vec![]);
+        let answer = send_at(8_000, &collector, &attachment, &mut worker, &flush);
+        assert_eq!(answer, format!("ack {seq}"));
+    }
+}

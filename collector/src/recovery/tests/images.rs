@@ -299,7 +299,7 @@ proptest! {
         }
         let settings = Settings { clock: Clock::from_fn(|| at(50)), ..Settings::default() };
         let disk = Box::new(SimDisk::of(files));
-        let collector = match Collector::open(settings, store_of(&changes), disk, None) {
+        let collector = match Collector::open(settings, store_of(&changes), disk, StoreGuard::default()) {
             Ok(collector) => collector,
             Err(DataError::Tables(StoreError::ManifestsLost { .. })) => return Ok(()),
             Err(error) => panic!("{error}"),

@@ -1,5 +1,6 @@
 //! What every thread is doing now.
 
+use flamegraph::symbols::is_plumbing;
 use profiler_core::{Frame, FrameKind, State, Timestamp};
 
 use crate::query::{ThreadGroup, WorkerThreadDump, format_time};
@@ -56,6 +57,8 @@ fn group(group: ThreadGroup) -> api::ThreadGroup {
 fn stack_frame(frame: Frame<String>) -> api::StackFrame {
     api::StackFrame {
         name: frame.label(),
+        plumbing: is_plumbing(&frame.function),
+        module: frame.module,
         file: frame.file,
         line: frame.line,
         inlined: frame.inlined,

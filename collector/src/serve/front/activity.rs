@@ -50,8 +50,8 @@ struct State {
     head_since: Option<Instant>,
     /// Since when bytes have had no room in the socket.
     blocked_since: Option<Instant>,
-    /// Responses with a piece that the protocol has taken, by number, and when. The protocol asks for
-    /// another one when the peer has made room.
+    /// Responses whose head or last piece the protocol has taken, by number, and when. The protocol asks
+    /// for another piece when the peer has made room.
     taken_at: BTreeMap<u64, Instant>,
     next_response: u64,
     closing: Option<Closing>,
@@ -203,7 +203,7 @@ pub(super) struct InFlight {
 }
 
 impl InFlight {
-    /// The protocol took a piece of the response.
+    /// The protocol took the head or a piece of the response.
     pub(super) fn piece_taken(&self) {
         lock(&self.activity.state).taken_at.insert(self.response, Instant::now());
     }

@@ -12,8 +12,8 @@ use tokio::time::{Sleep, sleep};
 
 use super::activity::{InFlight, Upload};
 
-/// Most bytes of a response that the protocol takes at once.
-const PIECE_BYTES_MAX: usize = 32 << 10;
+/// Most bytes of a response that the protocol takes at once. The memory of answers does not count them.
+const PIECE_BYTES_MAX: usize = 8 << 10;
 
 /// A response's body in pieces. The protocols buffer a whole piece and drop a body that has no more of
 /// them, so with pieces a body, and what it holds, lives until the peer has taken nearly all.

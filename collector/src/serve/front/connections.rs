@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::convert::Infallible;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -11,6 +11,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, timeout_at};
 
 use super::activity::{Activity, Closing, Overdue};
 use super::limits::ConnectionLimits;
+use crate::serve::identity::network_of;
 use crate::sync::lock;
 
 /// Of as many connections, one is evicted with each that is: looking for them is slow.
@@ -28,8 +29,7 @@ const SWEEP_EVERY: Duration = Duration::from_secs(1);
 /// At most one line of the log in this time says that connections are refused.
 const REFUSED_LOG_EVERY: Duration = Duration::from_secs(60);
 
-/// Whose connections share a limit: an address of another machine, or a network that one host of
-/// IPv6 may have for itself. Agents and tunnels of this machine have no limit of their own.
+/// Whose connections share a limit: an address of another machine, see [`network_of`]. Agents and tunnels of this machine have no limit of their own.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Source {
     ThisMachine,
@@ -38,12 +38,8 @@ pub(super) enum Source {
 
 impl Source {
     pub(super) fn of(address: IpAddr) -> Source {
-        match address.to_canonical() {
+        match network_of(address) {
             address if address.is_loopback() => Source::ThisMachine,
-            IpAddr::V6(address) => {
-                let network = address.to_bits() >> 64 << 64;
-                Source::Address(Ipv6Addr::from_bits(network).into())
-            }
             address => Source::Address(address),
         }
     }

@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use rustix::fs::Mode;
+use rustix::process::umask;
 
 use crate::limits::{
     CONNECTIONS_MAX, CONNECTIONS_MIN, DESCRIPTORS_RESERVED, HEAD_TIMEOUT, IDLE_TIMEOUT,
@@ -71,6 +73,13 @@ pub fn raise_descriptor_limit() {
     if let Err(error) = raised {
         tracing::debug!(%error, "the limit on descriptors stays as it is");
     }
+}
+
+/// Makes all new files of the process private to its user: also those of a data folder that others may
+/// enter.
+pub fn keep_files_private() {
+    // The mask before does not matter: the process keeps this one.
+    let _ = umask(Mode::RWXG | Mode::RWXO);
 }
 
 #[cfg(test)]

@@ -36,7 +36,7 @@ use tower::Service as _;
 use self::activity::{Activity, Closing};
 use self::connections::{Connections, Registration, Source};
 pub(super) use self::limits::ConnectionLimits;
-pub use self::limits::raise_descriptor_limit;
+pub use self::limits::{keep_files_private, raise_descriptor_limit};
 use self::listener::Accepted;
 pub(super) use self::listener::Listener;
 pub use self::listener::{Listen, ListenError};
@@ -154,7 +154,8 @@ impl Accepting {
                 }
                 Ok(Accepted::Unix(stream, user)) => {
                     if let Some(registration) = self.connections.admit(Source::ThisMachine).await {
-                        let is_allowed = self.is_allowed(user);
+                        let own = rustix::process::geteuid().as_raw();
+                        let is_allowed = is_allowed(user, own, &self.socket_users);
                         self.open(Socket::Unix { stream, user, is_allowed }, registration);
                     }
                 }
@@ -167,11 +168,6 @@ impl Accepting {
         }
     }
 
-    fn is_allowed(&self, user: u32) -> bool {
-        let own = rustix::process::geteuid().as_raw();
-        user == 0 || user == own || self.socket_users.contains(&user)
-    }
-
     fn open(&self, socket: Socket, registration: Registration) {
         let connection = Connection {
             registration,
@@ -181,6 +177,11 @@ impl Accepting {
         };
         tokio::spawn(connection.serve(socket));
     }
+}
+
+/// Whether a user may use the Unix socket of a collector that runs as `own`.
+fn is_allowed(user: u32, own: u32, listed: &[u32]) -> bool {
+    user == 0 || user == own || listed.contains(&user)
 }
 
 /// Whether the error is that of one connection, which was gone before it was accepted.
@@ -314,7 +315,22 @@ impl Service<Request<Incoming>> for Routes {
         let answering = self.routes.clone().call(request);
         Box::pin(async move {
             let response = answering.await?;
+            // By HTTP/2, the peer may leave no room for even the first piece.
+            in_flight.piece_taken();
             Ok(response.map(|body| Body::new(body::Response::new(body, in_flight))))
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_is_for_its_user_root_and_those_listed() {
+        let allowed = |user| is_allowed(user, 1_000, &[1_002, 1_003]);
+        assert_eq!([0, 1_000, 1_002, 1_003].map(allowed), [true; 4]);
+        assert_eq!([1, 1_001, 1_004, u32::MAX].map(allowed), [false; 4]);
+        assert!(!is_allowed(1_000, 0, &[]), "a collector of root is not for everybody");
     }
 }

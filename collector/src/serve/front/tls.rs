@@ -15,6 +15,7 @@ use rustls::{RootCertStore, ServerConfig};
 use tls::{CertificateFiles, TlsError};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
+use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
@@ -53,6 +54,7 @@ pub struct TlsOptions {
 pub(in crate::serve) struct Certificate {
     options: TlsOptions,
     current: Mutex<Current>,
+    names: watch::Sender<CertificateNames>,
 }
 
 #[derive(Clone, Debug)]
@@ -86,13 +88,14 @@ impl FileVersion {
 
 impl Certificate {
     pub(in crate::serve) fn load(options: TlsOptions) -> Result<Certificate, TlsError> {
-        let current = Mutex::new(read(&options)?);
-        Ok(Certificate { options, current })
+        let current = read(&options)?;
+        let names = watch::Sender::new(current.names.clone());
+        Ok(Certificate { options, current: Mutex::new(current), names })
     }
 
-    /// The host names in the certificate, which browsers accept under these names only.
-    pub(in crate::serve) fn names(&self) -> CertificateNames {
-        lock(&self.current).names.clone()
+    /// The host names in the present certificate, which browsers accept under these names only.
+    pub(in crate::serve) fn names(&self) -> watch::Receiver<CertificateNames> {
+        self.names.subscribe()
     }
 
     /// The fingerprint of the certificate, which clients pin in their URLs.
@@ -106,6 +109,7 @@ impl Certificate {
         match read(&self.options) {
             Ok(new) => {
                 tracing::info!(fingerprint = %new.fingerprint, "the certificate was loaded again");
+                self.names.send_replace(new.names.clone());
                 *lock(&self.current) = new;
             }
             Err(error) => {

@@ -247,8 +247,16 @@ async fn an_agent_reports_as_its_workers_only() {
     let reader = guarded.token(NewToken::new(Role::Reader));
     guarded.until_valid(&reader).await;
     guarded.attach("etl-1", Some(&agent)).await.unwrap();
-    let status = guarded.attach("web-1", Some(&agent)).await.unwrap_err();
-    assert_eq!(status.code(), Code::PermissionDenied);
+    let other = guarded.agent("db-*");
+    guarded.until_status(Some(&other), 403).await;
+    guarded.attach("db-1", Some(&other)).await.unwrap();
+    let mut texts = BTreeSet::new();
+    for worker in ["web-1", "db-1", "db-2"] {
+        let status = guarded.attach(worker, Some(&agent)).await.unwrap_err();
+        assert_eq!(status.code(), Code::PermissionDenied);
+        texts.insert(status.message().to_owned());
+    }
+    assert_eq!(texts.len(), 1, "they tell whether a worker exists: {texts:?}");
     let workers = guarded.answer("GET /api/v1/workers", Some(&reader)).await.body;
     assert!(workers.contains("etl-1") && !workers.contains("web-1"), "{workers}");
 }
@@ -282,6 +290,23 @@ async fn a_revoked_token_ends_its_stream() {
     let status = revoked.status().await;
     assert_eq!(status.code(), Code::Unauthenticated);
     assert_eq!(status.message(), "the token is no longer valid");
+}
+
+#[tokio::test]
+async fn an_expired_token_ends_its_stream() {
+    let guarded = Guarded::serve().await;
+    let expires = jiff::Timestamp::from_nanosecond(at(61).unix_ns().into()).unwrap();
+    let workers = vec![WorkerPattern::parse("*").unwrap()];
+    let new = NewToken { workers, expires: Some(expires), ..NewToken::new(Role::Agent) };
+    let agent = guarded.token(new);
+    guarded.until_status(Some(&agent), 403).await;
+    let mut expired = guarded.attach("w", Some(&agent)).await.unwrap();
+    guarded.running.now_ns.store(at(61).unix_ns(), Ordering::SeqCst);
+    let status = expired.status().await;
+    assert_eq!(status.code(), Code::Unauthenticated);
+    assert_eq!(status.message(), "the token is no longer valid");
+    let status = guarded.attach("w", Some(&agent)).await.unwrap_err();
+    assert_eq!(status.code(), Code::Unauthenticated);
 }
 
 #[tokio::test]
@@ -323,6 +348,16 @@ async fn an_unusable_token_file_stops_the_start() {
     let error = bind().await.unwrap_err().to_string();
     assert!(error.contains("(mode 620); run: chmod 600 "), "{error}");
     std::fs::set_permissions(file.path(), std::fs::Permissions::from_mode(0o600)).unwrap();
+    let open_folder = |mode| {
+        std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    open_folder(0o703);
+    let error = bind().await.unwrap_err().to_string();
+    assert!(error.contains("(mode 703); run: chmod o-w "), "{error}");
+    // Only the owner of a file can replace it there.
+    open_folder(0o1777);
+    bind().await.unwrap();
+    open_folder(0o700);
     std::fs::write(file.path(), r#"{"version": 1, "tokens": [], "networks": []}"#).unwrap();
     let error = bind().await.unwrap_err();
     let cause = std::error::Error::source(&error).unwrap().to_string();

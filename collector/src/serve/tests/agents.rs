@@ -197,8 +197,10 @@ async fn threads_are_grouped_by_stack_and_running_ones_come_first() {
     let answer = check(&mut client, "", &[run, &blocked, "not_seen null null null young"]).await;
     let group = &answer["workers"][0]["groups"][1];
     let stack = json!([
-        {"name": "parse", "file": "src/x.rs", "line": 3, "inlined": false},
-        {"name": "main", "file": "src/x.rs", "line": 1, "inlined": false},
+        {"name": "parse", "module": "", "file": "src/x.rs", "line": 3, "inlined": false,
+         "plumbing": false},
+        {"name": "main", "module": "", "file": "src/x.rs", "line": 1, "inlined": false,
+         "plumbing": true},
     ]);
     assert_eq!(group["stack"], stack);
     let thread = json!({"id": 3, "name": "pool-3", "blocked_ns": 70, "age_ns": 3});

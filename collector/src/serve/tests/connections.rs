@@ -1,5 +1,7 @@
 //! Connections that do not behave: slow, silent, idle, unread or too many.
 
+use axum::body::Bytes;
+use axum::http::Request;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
@@ -105,6 +107,26 @@ async fn a_peer_that_reads_nothing_is_closed_and_others_are_answered() {
 }
 
 #[tokio::test]
+async fn a_peer_of_http2_that_gives_no_room_is_closed() {
+    let limits = ConnectionLimits { stall_timeout: SHORT, ..process_limits() };
+    let running = serve_limited(ServeOptions::default(), limits).await;
+    for path in ["/livez", "/"] {
+        let stream = connect(&running, b"").await;
+        let mut builder = h2::client::Builder::new();
+        let (client, connection) =
+            builder.initial_window_size(0).handshake::<_, Bytes>(stream).await.unwrap();
+        let connection = tokio::spawn(connection);
+        let mut client = client.ready().await.unwrap();
+        let request = Request::get(format!("http://{}{path}", running.address)).body(()).unwrap();
+        let (response, _) = client.send_request(request, true).unwrap();
+        let unread = in_time(response).await.unwrap();
+        assert_eq!(unread.status(), 200);
+        // Ends, with or without an error, when the collector closes the connection.
+        let _ = in_time(connection).await.unwrap();
+    }
+}
+
+#[tokio::test]
 async fn idle_connections_make_room_for_readers_and_agents() {
     let limits = ConnectionLimits { open_max: 8, ..process_limits() };
     let running = serve_limited(ServeOptions::default(), limits).await;
@@ -138,4 +160,18 @@ async fn connections_with_requests_keep_their_place() {
     worker.count("load;main;parse:3", State::Cpu, 5);
     let flush = worker.flush(31, vec![]);
     assert_eq!(client.ask(agent_message::Kind::Flush(flush)).await, "ack 2");
+}
+
+/// The client learns the limit with the first answer, and holds the 65th stream back.
+#[tokio::test]
+async fn a_connection_has_at_most_64_streams() {
+    let running = serve().await;
+    let stream = TcpStream::connect(running.address).await.unwrap();
+    let (mut client, connection) = h2::client::handshake(stream).await.unwrap();
+    tokio::spawn(connection);
+    let uri = format!("http://{}/livez", running.address);
+    let request = Request::get(uri).body(()).unwrap();
+    let (answer, _) = client.send_request(request, true).unwrap();
+    assert_eq!(in_time(answer).await.unwrap().status(), 200);
+    assert_eq!(client.current_max_send_streams(), 64);
 }

@@ -1,9 +1,14 @@
 //! Requests that browsers send on behalf of other sites' pages.
 
-use serde_json::Value;
+use std::fs;
 
+use serde_json::Value;
+use tls::CertificateFiles;
+
+use super::super::front::Certificate;
+use super::super::origin::PublicNames;
 use super::client::{Answer, send_with};
-use super::{Running, ServeOptions, serve, serve_with};
+use super::{Running, ServeOptions, TlsOptions, serve, serve_with};
 
 const OFF: &str = r#"{"enabled":false}"#;
 
@@ -49,6 +54,32 @@ async fn only_known_host_names_are_answered() {
     }
 }
 
+#[test]
+fn the_names_of_the_present_certificate_are_allowed() {
+    let folder = tempfile::tempdir().unwrap();
+    let files = CertificateFiles {
+        cert: folder.path().join("cert.pem"),
+        key: folder.path().join("key.pem"),
+    };
+    let write = |name: &str| {
+        let made = rcgen::generate_simple_self_signed([name.to_owned()]).unwrap();
+        fs::write(&files.cert, made.cert.pem()).unwrap();
+        fs::write(&files.key, made.signing_key.serialize_pem()).unwrap();
+    };
+    write("Old.example");
+    let options = TlsOptions { certificate: files.clone(), client_ca: None };
+    let certificate = Certificate::load(options).unwrap();
+    let names = PublicNames::new(&["named.example".to_owned()], Some(certificate.names()));
+    let allowed = || ["named.example", "old.example.", "new.example"].map(|name| names.allow(name));
+    assert_eq!(allowed(), [true, true, false]);
+    write("new.example");
+    certificate.reload();
+    assert_eq!(allowed(), [true, false, true]);
+    fs::write(&files.cert, "damaged").unwrap();
+    certificate.reload();
+    assert_eq!(allowed(), [true, false, true]);
+}
+
 #[tokio::test]
 async fn a_rebound_name_can_neither_read_nor_switch_sampling_off() {
     let running = serve().await;
@@ -64,6 +95,26 @@ async fn a_rebound_name_can_neither_read_nor_switch_sampling_off() {
         let answer = send_with(running.address, line, &headers, OFF).await;
         assert_eq!(answer.status, 421, "{line}: {}", answer.body);
     }
+}
+
+/// A page can send these types without asking, over HTTP/2 too.
+#[tokio::test]
+async fn agents_need_the_content_type_of_grpc() {
+    let running = serve().await;
+    let stream = tokio::net::TcpStream::connect(running.address).await.unwrap();
+    let (client, connection) = h2::client::handshake(stream).await.unwrap();
+    tokio::spawn(connection);
+    let mut client = client.ready().await.unwrap();
+    let mut status = async |content_type: &str| {
+        let uri = format!("http://{}/emberline.v1.Ingest/Attach", running.address);
+        let request = axum::http::Request::post(uri).header("content-type", content_type);
+        let (response, _) = client.send_request(request.body(()).unwrap(), true).unwrap();
+        response.await.unwrap().status().as_u16()
+    };
+    for page in ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data"] {
+        assert_eq!(status(page).await, 415, "{page}");
+    }
+    assert_eq!(status("application/grpc").await, 200);
 }
 
 #[tokio::test]

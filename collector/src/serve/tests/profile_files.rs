@@ -159,6 +159,29 @@ async fn a_file_of_rows_is_that_of_its_path() {
 }
 
 #[tokio::test]
+async fn tasks_for_the_firefox_profiler_have_their_numbers_in_headers() {
+    let running = serve().await;
+    let (_, _client) = attached(&running, "w").await;
+    let file = get(running.address, "/api/v1/tasks.firefox.json").await;
+    let asked = get(running.address, "/api/v1/tasks?format=firefox").await;
+    assert_eq!((file.status, &file.bytes), (200, &asked.bytes));
+    let profile: Value = serde_json::from_str(&file.body).unwrap();
+    let threads = profile["threads"].as_array().unwrap();
+    let markers = |thread: &Value| thread["markers"]["length"].as_u64().unwrap();
+    let markers: u64 = threads.iter().map(markers).sum();
+    let csv = get(running.address, "/api/v1/tasks.csv").await;
+    for name in ["x-emberline-rows", "x-emberline-total", "x-emberline-aggregated"] {
+        assert_eq!(file.header(name), csv.header(name), "{name}");
+    }
+    let fact = |name| file.header(name).unwrap().parse::<u64>().unwrap();
+    assert!(markers >= fact("x-emberline-rows") + fact("x-emberline-transfers"), "{}", file.body);
+    assert!(fact("x-emberline-rows") > 0);
+    let unknown = get(running.address, "/api/v1/tasks?format=gecko").await;
+    let allowed = "allowed: json, columns, csv, parquet, arrow, firefox";
+    assert!(unknown.body.contains(allowed), "{}", unknown.body);
+}
+
+#[tokio::test]
 async fn a_log_of_histograms_has_a_line_for_each_name_and_step() {
     let running = serve().await;
     let (_, _client) = attached(&running, "w").await;

@@ -202,6 +202,7 @@ async fn an_unknown_or_repeated_parameter_path_or_method_is_rejected() {
         "/api/v1/tasks.csv",
         "/api/v1/tasks.parquet",
         "/api/v1/tasks.arrow",
+        "/api/v1/tasks.firefox.json",
         "/api/v1/tasks.hlog",
         "/api/v1/resources.csv",
         "/api/v1/resources.parquet",

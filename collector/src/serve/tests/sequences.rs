@@ -112,7 +112,7 @@ async fn a_refused_flush_is_skipped_after_a_restart() {
     refused.cycle.as_mut().unwrap().quantum_ns = u64::MAX;
     let answer = client.ask(agent_message::Kind::Flush(refused)).await;
     assert!(answer.starts_with("refused 2: "), "{answer}");
-    assert_eq!(acked_seq(&running.json("/api/v1/workers").await), &json!(2));
+    assert_eq!(acked_seq(&running.json("/api/v1/workers").await), &json!(1));
     running.stop.send(()).unwrap();
     in_time(running.served).await.unwrap().unwrap();
 
@@ -122,6 +122,28 @@ async fn a_refused_flush_is_skipped_after_a_restart() {
     worker.resume(client.welcome.strings, client.welcome.frames, client.welcome.nodes);
     let flush = flush_of(&mut worker, 3);
     client.send(agent_message::Kind::Dictionary(worker.dictionary().unwrap())).await;
+    assert_eq!(client.ask(agent_message::Kind::Flush(flush)).await, "ack 3");
+}
+
+/// Its agent never learned of the refusal. It sends the flush again and can count what is lost.
+#[tokio::test]
+async fn a_flush_whose_refusal_was_lost_is_refused_again() {
+    let running = serve().await;
+    let (mut worker, mut client) = attached(&running, "w").await;
+    let mut invalid = flush_of(&mut worker, 2);
+    invalid.cycle.as_mut().unwrap().quantum_ns = u64::MAX;
+    worker.answered_seq = 1;
+    let mut answers = Vec::new();
+    for _ in 0..2 {
+        answers.push(client.ask(agent_message::Kind::Flush(invalid.clone())).await);
+        client = Client::attach(running.address, worker.hello()).await;
+        assert_eq!(client.welcome.acked_seq, 1);
+    }
+    assert!(answers[0].starts_with("refused 2: "), "{answers:?}");
+    assert_eq!(answers[0], answers[1]);
+    worker.answered_seq = 2;
+    let mut client = Client::attach(running.address, worker.hello()).await;
+    let flush = flush_of(&mut worker, 3);
     assert_eq!(client.ask(agent_message::Kind::Flush(flush)).await, "ack 3");
 }
 

@@ -13,6 +13,20 @@ const PRIVATE_FILE: u32 = 0o600;
 /// A folder of log files, which are named without a path. Only synced data survives a crash: `sync` for
 /// content, `sync_dir` for the creation and removal of names.
 pub(crate) trait LogDisk: Send + fmt::Debug {
+    /// Whether the first sync of a file ends it: nothing can be appended then. Such a file does not exist
+    /// before, and its number is used again if it was never synced.
+    fn is_write_once(&self) -> bool {
+        false
+    }
+    /// Keeps processes that wrote this log before from writing. Called before anything is read; `from` is
+    /// the first file with records that are in no table.
+    fn take_over(&mut self, _from: u64) -> io::Result<()> {
+        Ok(())
+    }
+    /// Whether a file of this size may be a tombstone, as [`LogDisk::take_over`] creates: it is never removed.
+    fn is_tombstone(&self, _bytes: u64) -> bool {
+        false
+    }
     /// Creates an empty file, which must not exist.
     fn create(&mut self, name: &str) -> io::Result<()>;
     /// Appends to a file that this disk created.
@@ -29,6 +43,10 @@ pub(crate) trait LogDisk: Send + fmt::Debug {
     fn list(&mut self) -> io::Result<Vec<(String, u64)>>;
     /// Removes a file.
     fn remove(&mut self, name: &str) -> io::Result<()>;
+    /// Removes files.
+    fn remove_all(&mut self, names: &[String]) -> io::Result<()> {
+        names.iter().try_for_each(|name| self.remove(name))
+    }
     /// Syncs the names of the folder.
     fn sync_dir(&mut self) -> io::Result<()>;
     /// Copies a damaged file to quarantine. Returns the path of the copy.

@@ -1,6 +1,6 @@
 //! The write-ahead log: every acknowledged flush can be read back from it, or from tables made from it.
 //!
-//! Reading order: [`disk`] (file operations), [`frame`] (bytes), [`reader`] (replay at the start),
+//! Reading order: [`disk`] (file operations), [`bucket_disk`] (the same in a bucket), [`frame`] (bytes), [`reader`] (replay at the start),
 //! [`writer`] (appending), [`record`] (messages), [`mark`] (the acknowledged length).
 //!
 //! 1. Synced data is never written again: an error of a write or a sync poisons the file. The file is
@@ -11,6 +11,7 @@
 //!    differs from a torn write.
 //! 4. Damage costs the frames that it touches, and is always reported.
 
+mod bucket_disk;
 mod disk;
 mod frame;
 mod mark;
@@ -28,11 +29,12 @@ use std::sync::Arc;
 
 use crate::limits::LATE_HOURS_MAX;
 
+pub(crate) use bucket_disk::BucketDisk;
 pub(crate) use disk::{LocalDisk, LogDisk};
-pub(crate) use reader::{LogContents, check, check_formats, has_files_before, is_new};
+pub(crate) use reader::{LogContents, check, check_formats, has_files_before, has_records, is_new};
 pub(crate) use record::{Flush, Hello, LoggedFrame, Record, TreeDelta};
 pub(crate) use telemetry::LoggedRun;
-pub(crate) use writer::{Wal, is_full};
+pub(crate) use writer::{Wal, begin, is_full};
 
 /// An error that makes the whole log unreadable. Damage is not one.
 #[derive(Debug, thiserror::Error)]

@@ -174,6 +174,10 @@ fn read_unchanged(
     let mark = Mark::read(disk);
     let mut files = list(disk)?;
     let last_number = files.last().map_or(0, |file| file.number);
+    if disk.is_write_once() {
+        // Old tombstones.
+        files.retain(|file| file.number >= from);
+    }
     let data_from = mark.and_then(|mark| mark.data_from);
     let mut contents = LogContents { last_number, data_from, ..LogContents::default() };
     contents.check_first_file(&files, from);
@@ -224,6 +228,12 @@ fn read_unchanged(
 /// Whether the log's folder has no file at all, not even one without records.
 pub(crate) fn is_new(disk: &mut dyn LogDisk) -> Result<bool, WalError> {
     Ok(names(disk)?.is_empty())
+}
+
+/// Whether any file has more than a header.
+pub(crate) fn has_records(disk: &mut dyn LogDisk) -> Result<bool, WalError> {
+    let mut files = names(disk)?.into_iter();
+    Ok(files.any(|(name, length)| file_number(&name).is_some() && length > HEADER_BYTES as u64))
 }
 
 /// Whether there are files before the one of that number.

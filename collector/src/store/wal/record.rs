@@ -36,6 +36,7 @@ pub(crate) enum Record {
     Flush(Box<Flush>),
     Hello(Hello),
     Run(LoggedRun),
+    Owner(OwnerMark),
 }
 
 impl Record {
@@ -45,9 +46,22 @@ impl Record {
             Flush::KIND => Record::Flush(Box::new(Flush::decode(payload)?)),
             Hello::KIND => Record::Hello(Hello::decode(payload)?),
             LoggedRun::KIND => Record::Run(LoggedRun::decode(payload)?),
+            OwnerMark::KIND => Record::Owner(OwnerMark::decode(payload)?),
             other => return Err(RecordError::Kind(other)),
         })
     }
+}
+
+/// The beginning of a life of a collector, in a bucket: it keeps earlier lives out of the log.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct OwnerMark {
+    /// No two lives have the same.
+    #[prost(uint64, tag = "1")]
+    pub(crate) epoch: u64,
+}
+
+impl OwnerMark {
+    pub(crate) const KIND: u8 = 5;
 }
 
 /// Frames and nodes added to the collector's tree since the last delta in the log. Later records refer

@@ -145,6 +145,9 @@ impl Wal {
             }
             current.synced = current.written;
             self.mark();
+            if self.disk.is_write_once() {
+                self.end_file();
+            }
         }
         Ok(())
     }
@@ -168,10 +171,22 @@ impl Wal {
     /// Starts a new file and returns its number. Earlier records are in older files, and durable.
     pub(crate) fn rotate(&mut self) -> io::Result<u64> {
         self.sync()?;
+        // One that is written once and was not yet written is empty.
+        if !self.disk.is_write_once() {
+            self.end_file();
+        }
+        Ok(self.current()?.number)
+    }
+
+    fn end_file(&mut self) {
         if let Some(current) = self.current.take() {
             self.previous = Some((current.number, current.synced));
         }
-        Ok(self.current()?.number)
+    }
+
+    /// Whether each sync makes a file.
+    pub(crate) fn is_write_once(&self) -> bool {
+        self.disk.is_write_once()
     }
 
     /// Removes the files below `number`, whose records are all in tables, except the current one.
@@ -208,15 +223,24 @@ impl Wal {
     fn start_file(&mut self) -> io::Result<()> {
         let number = self.next_number;
         let name = file_name(number);
-        // Never reused, even if this fails: the file may reappear after a crash.
+        let is_write_once = self.disk.is_write_once();
+        // On a disk never reused, even if this fails: the file may reappear after a crash.
         self.next_number += 1;
         let header = Header { number, previous: self.previous }.encode();
         let begun = self.disk.create(&name).and_then(|()| {
             self.disk.append(&name, &header)?;
+            if is_write_once {
+                return Ok(());
+            }
             self.disk.sync(&name)?;
             self.disk.sync_dir()
         });
         if let Err(error) = begun {
+            if is_write_once {
+                // A file that is never created would leave a gap, in which another life could write.
+                self.next_number = number;
+                return Err(error);
+            }
             // It is empty. If it stays, the next start reads it as empty.
             let _ = self.disk.remove(&name);
             return Err(error);
@@ -242,15 +266,31 @@ impl Wal {
     }
 }
 
-fn remove_before(disk: &mut dyn LogDisk, number: u64) -> io::Result<()> {
-    let mut removed = false;
-    for (name, _) in disk.list()? {
-        if file_number(&name).is_some_and(|file| file < number) {
-            disk.remove(&name)?;
-            removed = true;
+pub(super) fn remove_before(disk: &mut dyn LogDisk, number: u64) -> io::Result<()> {
+    let mut old = Vec::new();
+    for (name, bytes) in disk.list()? {
+        if file_number(&name).is_some_and(|file| file < number) && !disk.is_tombstone(bytes) {
+            old.push(name);
         }
     }
-    if removed { disk.sync_dir() } else { Ok(()) }
+    if old.is_empty() {
+        return Ok(());
+    }
+    disk.remove_all(&old)?;
+    disk.sync_dir()
+}
+
+/// Begins a log without records whose first file has this number: the files before belong to another log,
+/// whose records are all in tables.
+pub(crate) fn begin(disk: &mut dyn LogDisk, number: u64) -> io::Result<()> {
+    let name = file_name(number);
+    for (old, _) in disk.list()?.iter().filter(|(old, _)| file_number(old).is_some()) {
+        disk.remove(old)?;
+    }
+    disk.create(&name)?;
+    disk.append(&name, &Header { number, previous: None }.encode())?;
+    disk.sync(&name)?;
+    disk.sync_dir()
 }
 
 /// Whether an error means that there is no space.

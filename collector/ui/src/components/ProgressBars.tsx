@@ -16,7 +16,7 @@ export function ProgressBars({ names }: { names: Progress[] }) {
       <h2>Progress</h2>
       {expectedNames.slice(0, ROWS).map((one) => {
         const expected = one.expected!;
-        const failed = one.failed + one.lost + one.cancelled;
+        const failed = one.failed + one.lost;
         const text = [
           `${count(one.done)} of ${count(expected)} done`,
           one.running > 0 && `${count(one.running)} running`,

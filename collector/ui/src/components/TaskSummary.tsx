@@ -4,6 +4,7 @@ import { href, itemHref, setParams, sharedParams, useAddress } from '../core/add
 import type { TaskName } from '../core/api';
 import { taskColor } from '../core/colors';
 import { safeText } from '../core/names';
+import { failedOf } from '../core/outcomes';
 import { count, duration } from '../core/time';
 
 type Column = 'p50_ns' | 'p99_ns' | 'max_ns' | 'total_ns' | 'count';
@@ -51,8 +52,8 @@ export function TaskSummary({ names, rowsMax }: Properties) {
         </thead>
         <tbody>
           {sorted.slice(0, rowsMax).map((task) => {
-            const { cancelled, lost } = task.outcomes;
-            const failed = task.outcomes.failed + task.outcomes.panicked;
+            const { cancelled } = task.outcomes;
+            const failed = failedOf(task.outcomes);
             return (
               <tr key={task.name}>
                 <td class="wide">
@@ -80,7 +81,7 @@ export function TaskSummary({ names, rowsMax }: Properties) {
                 ))}
                 <td class="number">
                   {failed > 0 ? <b class="bad">✕ {count(failed)}</b> : ''}
-                  {cancelled + lost > 0 && <small> {count(cancelled + lost)} cancelled or lost</small>}
+                  {cancelled > 0 && <small> {count(cancelled)} cancelled</small>}
                 </td>
               </tr>
             );

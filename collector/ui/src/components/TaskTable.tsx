@@ -8,6 +8,14 @@ import { causeOf } from '../core/outcomes';
 import { clock, duration } from '../core/time';
 import { profileOf, UNKNOWN_KEY } from '../stream/TaskStream';
 
+/** The flame chart of a task's thread, in all tasks and in the time of this one. */
+function chartOf(task: Task): URLSearchParams {
+  const params = profileOf(task);
+  for (const name of ['task', 'ran', 'key']) params.delete(name);
+  params.set('view', 'chart');
+  return params;
+}
+
 export function TaskTable({ tasks }: { tasks: Task[] }) {
   // Tasks in columns have no key.
   const hasKeys = tasks.some(({ key }) => key !== UNKNOWN_KEY);
@@ -58,7 +66,9 @@ export function TaskTable({ tasks }: { tasks: Task[] }) {
                 </a>
               </td>
               <td class="soft">
-                <bdi>{safeText(task.thread_name, 30)}</bdi>
+                <a href={href('profile', chartOf(task))} title="Show what this thread did by second">
+                  <bdi>{safeText(task.thread_name, 30)}</bdi>
+                </a>
               </td>
             </tr>
           ))}

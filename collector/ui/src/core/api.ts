@@ -932,12 +932,17 @@ export type ThreadGroup = {
 export type StackFrame = {
   /** Name of the function. */
   name: string,
+  /** Path of the program or library that has it; empty if unknown. */
+  module: string,
   /** Path of its source file; empty if unknown. */
   file: string,
   /** Line in that file; 0 if unknown. */
   line: number,
   /** Whether the compiler put it into its caller. */
   inlined: boolean,
+  /** Whether it says nothing about the program: how threads start, and how calls pass through the
+   * language and runtimes. */
+  plumbing: boolean,
 };
 
 /** A thread as last observed. */

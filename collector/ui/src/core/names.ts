@@ -14,10 +14,13 @@ export function safeText(name: string, max = SHOWN_MAX): string {
   return cut.replace(INVISIBLE, (unit) => `\\u{${unit.charCodeAt(0).toString(16)}}`);
 }
 
-/** Cuts the middle of a longer name, because ends distinguish names. */
+/** Cuts the middle of a longer name, because ends distinguish names. The end starts with a word if one is near. */
 export function middleCut(name: string, max: number): string {
+  if (name.length <= max) return name;
   const tail = Math.floor(max * 0.4);
-  return name.length <= max ? name : `${name.slice(0, max - tail - 1)}…${name.slice(-tail)}`;
+  const near = name.slice(-tail).search(/::|_|(?<=^:)/);
+  const from = name.length - (near > 0 && 2 * near <= tail ? tail - near : tail);
+  return `${name.slice(0, Math.max(1, max - 1 - name.length + from))}…${name.slice(from)}`;
 }
 
 /** A function's name with the contents of angle brackets elided. */

@@ -1,9 +1,12 @@
 // What the outcomes of tasks mean.
 
-import type { Task } from './api';
+import type { Task, TaskName } from './api';
 
 /** Outcomes of tasks that failed. */
 export const FAILED = ['failed', 'panicked', 'lost'];
+
+/** How many tasks failed. */
+export const failedOf = ({ failed, panicked, lost }: TaskName['outcomes']) => failed + panicked + lost;
 
 /** Why a task failed; empty if it did not, or did not say. */
 export const causeOf = ({ cause, outcome }: Pick<Task, 'cause' | 'outcome'>) =>

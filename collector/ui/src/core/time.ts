@@ -212,7 +212,7 @@ const lengthText = (ms: number) => (ms < 60_000 && ms % 1000 === 0 ? `${ms / 100
 /** A range as text: `the last 5 min`, or its two ends. */
 export function rangeText(range: Range, nowMs: number): string {
   const from = parseTimeMs(range.from, nowMs);
-  const to = parseTimeMs(range.to, nowMs);
+  const to = parseTimeMs(range.to, nowMs, 'to');
   if (isLive(range)) return `the last ${lengthText(to - from)}`;
   return `${clock(from)} – ${clock(to)} (${lengthText(to - from)})`;
 }

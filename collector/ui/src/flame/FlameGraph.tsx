@@ -6,7 +6,7 @@ import { usePan } from '../core/pan';
 import { fitCanvas, useSize } from '../core/size';
 import { type Coloring, nodeAt, Painter, ROW_PX, type View } from './draw';
 import { crateAt, type Functions, type Layout, NO_FUNCTION } from './layout';
-import { ACTIONS, type Action, NodeMenu } from './NodeMenu';
+import { ACTIONS, type Action, type NodeAction, NodeMenu } from './NodeMenu';
 import { NodeTip } from './NodeTip';
 import { findByPathId, pathId } from './path';
 
@@ -25,6 +25,8 @@ interface Properties {
   shown?: number;
   /** The tooltip; a comparison has its own. */
   tip?: typeof NodeTip;
+  /** What the menu of a node offers. */
+  actions?: NodeAction[];
   onZoom(node: number): void;
   /** Actions on a node's function other than zooming. */
   onAction(action: Action, fn: number): void;
@@ -41,7 +43,7 @@ interface PointerPosition {
 }
 
 export function FlameGraph(properties: Properties) {
-  const { layout, functions, rootLabel, zoom, upward, coloring, matched } = properties;
+  const { layout, functions, rootLabel, zoom, upward, coloring, matched, actions = ACTIONS } = properties;
   const scroller = useRef<HTMLDivElement>(null);
   const canvas = useRef<HTMLCanvasElement>(null);
   const [theme, setTheme] = useState(0);
@@ -149,7 +151,7 @@ export function FlameGraph(properties: Properties) {
             : event.key === 'ArrowRight'
               ? sibling(layout, node, 1)
               : -1;
-    const action = ACTIONS.find(([, letter]) => letter === event.key)?.[0];
+    const action = actions.find(([, letter]) => letter === event.key)?.[0];
     if (next >= 0) reveal(next);
     else if (action) act(action, node);
     else return;
@@ -224,6 +226,7 @@ export function FlameGraph(properties: Properties) {
       </div>
       {menu && picked > 0 && picked < layout.count && (
         <NodeMenu
+          actions={actions}
           name={functions.names[layout.fn[picked]]}
           crate={crateAt(functions, layout.fn[picked])}
           at={menu}

@@ -3,10 +3,13 @@
 import { useEffect, useRef } from 'preact/hooks';
 import { safeText } from '../core/names';
 
-export type Action = 'zoom' | 'focus' | 'hide' | 'crate' | 'merge' | 'callers' | 'copy';
+export type Action = 'zoom' | 'find' | 'focus' | 'hide' | 'crate' | 'merge' | 'callers' | 'copy';
+
+/** An action with its key and label. */
+export type NodeAction = [action: Action, key: string, label: string];
 
 /** Actions with their keys and labels, in the menu's order. */
-export const ACTIONS: [Action, string, string][] = [
+export const ACTIONS: NodeAction[] = [
   ['zoom', 'Enter', 'Zoom'],
   ['focus', 'f', 'Focus'],
   ['hide', 'd', 'Hide function and callees'],
@@ -17,6 +20,7 @@ export const ACTIONS: [Action, string, string][] = [
 ];
 
 interface Properties {
+  actions: NodeAction[];
   name: string;
   /** The function's crate; without one it cannot be hidden. */
   crate: string | undefined;
@@ -25,9 +29,9 @@ interface Properties {
   onClose(): void;
 }
 
-export function NodeMenu({ name, crate, at, onAction, onClose }: Properties) {
+export function NodeMenu({ actions: offered, name, crate, at, onAction, onClose }: Properties) {
   const box = useRef<HTMLDivElement>(null);
-  const actions = ACTIONS.filter(([action]) => action !== 'crate' || crate !== undefined);
+  const actions = offered.filter(([action]) => action !== 'crate' || crate !== undefined);
   useEffect(() => {
     box.current!.querySelector('button')!.focus();
     const outside = (event: Event) => {

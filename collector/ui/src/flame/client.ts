@@ -39,11 +39,16 @@ function start(): Worker {
 }
 
 export function fetchProfile(url: string, signal: AbortSignal): Promise<LoadedProfile> {
-  return ask({ urls: [url], scale: 'share' }, signal) as Promise<LoadedProfile>;
+  return ask({ urls: [url], scale: 'share', counts: [] }, signal) as Promise<LoadedProfile>;
 }
 
-export function fetchComparison(before: string, after: string, scale: Scale, signal: AbortSignal): Promise<Comparison> {
-  return ask({ urls: [before, after], scale }, signal) as Promise<Comparison>;
+export function fetchComparison(
+  urls: [before: string, after: string],
+  scale: Scale,
+  counts: number[],
+  signal: AbortSignal,
+): Promise<Comparison> {
+  return ask({ urls, scale, counts }, signal) as Promise<Comparison>;
 }
 
 export function fetchTaskColumns(url: string, signal: AbortSignal): Promise<Stream> {

@@ -4,8 +4,8 @@ import type { ProfileAnswer } from '../core/api';
 import { AFTER, BEFORE, type Functions, type Layout, STATE_COUNT, TreeBuilder } from './layout';
 import { FunctionTable, type ProfileBody, readNodes } from './load';
 
-/** How two profiles are normalized: each to 100 %, or to time per sampled worker second. */
-export type Scale = 'share' | 'time';
+/** How two profiles are normalized: each to 100 %, to time per sampled worker second, or to time per task. */
+export type Scale = 'share' | 'time' | 'task';
 
 export interface Comparison {
   /** Widths are the sum of both sides; `states` holds each side's weight at `BEFORE` and `AFTER`. */
@@ -18,18 +18,26 @@ export interface Comparison {
   totalAfter: Float64Array;
   metadata: [ProfileAnswer, ProfileAnswer];
   scale: Scale;
+  /** The time per task of a full weight. */
+  taskNs: number;
 }
 
-/** The weight of a whole profile, or of one thread that runs all the time on each worker. */
+/**
+ * The weight of a whole profile; of one thread that runs all the time on each worker; or of a task on the slower
+ * side.
+ */
 export const FULL_WEIGHT = 1e12;
 
-export function compare(bodies: [ProfileBody, ProfileBody], scale: Scale): Comparison {
+/** Compares two profiles; `tasks` is the number of tasks that ended on each side. */
+export function compare(bodies: [ProfileBody, ProfileBody], scale: Scale, tasks: number[]): Comparison {
   const table = new FunctionTable();
   const builder = new TreeBuilder();
   const sides = bodies.map((body) => readNodes(body.profile, table));
+  const sums = sides.map(({ self }) => self.reduce((all, one) => all + one, 0));
+  const taskNs = Math.max(...sums.map((sum, side) => (tasks[side] > 0 ? sum / tasks[side] : 0)));
   sides.forEach(({ parent, fn, self }, side) => {
-    const sum = scale === 'share' ? self.reduce((all, one) => all + one, 0) : bodies[side].sampled_ns;
-    const factor = sum > 0 ? FULL_WEIGHT / sum : 0;
+    const { [scale]: full } = { share: sums[side], time: bodies[side].sampled_ns, task: taskNs * tasks[side] };
+    const factor = full > 0 ? FULL_WEIGHT / full : 0;
     const target = new Uint32Array(parent.length);
     const weights = new Float64Array(STATE_COUNT);
     for (let i = 1; i < parent.length; i++) {
@@ -41,7 +49,7 @@ export function compare(bodies: [ProfileBody, ProfileBody], scale: Scale): Compa
   const layout = builder.done();
   const functions = table.columns();
   const metadata = bodies.map(({ profile: _, ...rest }) => rest) as [ProfileAnswer, ProfileAnswer];
-  return { layout, functions, metadata, scale, ...bothSums(layout, functions.names.length) };
+  return { layout, functions, metadata, scale, taskNs, ...bothSums(layout, functions.names.length) };
 }
 
 function bothSums({ count, fn, end, parent, states }: Layout, functions: number) {

@@ -12,7 +12,7 @@ import {
   taskColor,
   variable,
 } from '../core/colors';
-import { safeText } from '../core/names';
+import { middleCut, safeText } from '../core/names';
 import type { Size } from '../core/size';
 import { STATES } from '../core/states';
 import { functionLabel } from '../core/symbols';
@@ -229,11 +229,7 @@ export class Painter {
       const room = Math.floor((width - 8) / letter);
       const label = fn === NO_FUNCTION ? this.rootLabel : this.label(fn);
       context.globalAlpha = isPale ? 0.55 : 1;
-      context.fillText(
-        label.length <= room ? label : `${label.slice(0, Math.max(1, room - 1))}…`,
-        x + 4,
-        y + ROW_PX / 2,
-      );
+      context.fillText(middleCut(label, room), x + 4, y + ROW_PX / 2);
     }
     context.globalAlpha = 1;
   }

@@ -12,6 +12,8 @@ export interface Request {
   /** One profile, or two to compare: before and after. */
   urls: string[];
   scale: Scale;
+  /** Tasks that ended on each side. */
+  counts: number[];
 }
 
 /** Requests tasks in columns. */
@@ -51,9 +53,9 @@ scope.onmessage = async ({ data }) => {
       scope.postMessage({ id, stream }, buffersOf([stream.rows, ...stream.lanes]));
       return;
     }
-    const { urls, scale } = data;
+    const { urls, scale, counts } = data;
     const bodies = await Promise.all(urls.map((url) => bodyOf<ProfileBody>(url, stop.signal)));
-    const loaded = bodies.length === 1 ? loadProfile(bodies[0]) : compare([bodies[0], bodies[1]], scale);
+    const loaded = bodies.length === 1 ? loadProfile(bodies[0]) : compare([bodies[0], bodies[1]], scale, counts);
     const sent = { ...loaded, functions: toTransferable(loaded.functions) } as
       | Transferred<LoadedProfile>
       | Transferred<Comparison>;

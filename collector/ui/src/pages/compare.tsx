@@ -14,19 +14,30 @@ import { fetchJson } from '../core/fetch';
 import { useKeys } from '../core/keys';
 import { safeText, shortFile } from '../core/names';
 import { pauseTime, requestRange, useQuery } from '../core/query';
-import { absoluteRange, digits, isLive, isoTime, isRelative, parseTimeMs, percent, type Range } from '../core/time';
+import {
+  absoluteRange,
+  digits,
+  duration,
+  isLive,
+  isoTime,
+  isRelative,
+  parseTimeMs,
+  percent,
+  type Range,
+} from '../core/time';
 import { fetchComparison } from '../flame/client';
 import { type Comparison, FULL_WEIGHT, type Scale } from '../flame/compare';
 import { labelOf } from '../flame/draw';
 import { FlameGraph } from '../flame/FlameGraph';
 import { AFTER, BEFORE, NO_FUNCTION, STATE_COUNT } from '../flame/layout';
-import type { Action } from '../flame/NodeMenu';
+import type { Action, NodeAction } from '../flame/NodeMenu';
 import { type NodeTip, Tip } from '../flame/NodeTip';
 import { findByPathId, pathId } from '../flame/path';
 import { TaskComparison } from './compare/TaskComparison';
 import { HiddenTime } from './profile/HiddenTime';
 import { type Params, viewOf } from './profile/question';
-import { statesOf } from './profile/states';
+import { StateChips } from './profile/StateChips';
+import { chosenStates, stateParams, statesOf } from './profile/states';
 
 /** Rows of each table. */
 const ROWS = 12;
@@ -82,6 +93,21 @@ function questionOf(side: Side, view: Params): URLSearchParams {
   return new URLSearchParams([['format', 'columns'], ...sideParams(side), ...phases, ...view]);
 }
 
+/** The address with its default states: those of a task's duration if one is chosen, else time on CPU. */
+function shownParams(params: URLSearchParams): URLSearchParams {
+  if (params.get('name') === null || params.has('state')) return params;
+  const shown = new URLSearchParams(params);
+  shown.set('state', 'all');
+  return shown;
+}
+
+/** The scale of the address: by default time per task, if tasks of the chosen name ended on both sides. */
+function scaleOf(params: URLSearchParams, ended: number[]): Scale {
+  const scale = params.get('scale');
+  const isPerTask = ended.length > 0 && ended.every((count) => count > 0);
+  return scale === 'time' ? 'time' : scale === 'share' || !isPerTask ? 'share' : 'task';
+}
+
 export function ComparePage() {
   const { params } = useAddress();
   const pausedAt = pauseTime.use();
@@ -93,11 +119,10 @@ export function ComparePage() {
   if (!hasOwn)
     Object.assign(before, { tasks: after.tasks, workers: after.workers, labels: after.labels, phases: after.phases });
   const live = pausedAt === null && [before, after].some((side) => side.run === null && isLive(side));
-  const view = [...statesOf(params).map((state): [string, string] => ['state', state]), ...viewOf(params)];
-  const scale: Scale = params.get('scale') === 'time' ? 'time' : 'share';
   // The task whose functions are compared.
   const name = params.get('name');
-  const key = JSON.stringify([before, after, view, scale, pausedAt]);
+  const view = [...statesOf(shownParams(params)).map((state): [string, string] => ['state', state]), ...viewOf(params)];
+  const key = JSON.stringify([before, after, pausedAt]);
   const tasks = useQuery<TaskComparisonAnswer>(
     key,
     (signal) => {
@@ -107,13 +132,15 @@ export function ComparePage() {
     live,
     EVERY_MS,
   );
+  const row = tasks.value?.names.find((one) => one.name === name);
+  const ended = row ? [row.before.ended, row.after.ended] : [];
+  const scale = scaleOf(params, ended);
   const answer = useQuery<Comparison>(
-    key + name,
+    JSON.stringify([key, name, view, scale]),
     (signal) => {
-      const [one, other] = [before, after].map((side) =>
-        apiUrl('profile', questionOf(name === null ? side : { ...side, tasks: [name] }, view)),
-      );
-      return fetchComparison(one, other, scale, signal);
+      const url = (side: Side) =>
+        apiUrl('profile', questionOf(name === null ? side : { ...side, tasks: [name] }, view));
+      return fetchComparison([url(before), url(after)], scale, ended, signal);
     },
     live,
     EVERY_MS,
@@ -153,8 +180,9 @@ function ComparisonView({ comparison, isStale }: { comparison: Comparison; isSta
   const setZoom = (node: number) => setParams({ zoom: node === 0 ? null : pathId(layout, functions, node) });
   const act = (action: Action, fn: number) => {
     if (action === 'copy') void copyText(functions.names[fn], 'name');
-    else if (action !== 'zoom') search.setText(functions.names[fn]);
+    else search.setText(literal(functions.names[fn]));
   };
+  const tip = useMemo(() => tipOf(comparison), [comparison]);
   useKeys((pressed) => {
     if (pressed === '/') search.field.current?.focus();
     else if (pressed === '0') setZoom(0);
@@ -216,10 +244,8 @@ function ComparisonView({ comparison, isStale }: { comparison: Comparison; isSta
         <span class="gap" />
         <label class="plain">
           normalize by{' '}
-          <select
-            value={scale}
-            onChange={(event) => setParams({ scale: event.currentTarget.value === 'time' ? 'time' : null })}
-          >
+          <select value={scale} onChange={(event) => setParams({ scale: event.currentTarget.value })}>
+            {name !== null && <option value="task">time per task</option>}
             <option value="share">share of total</option>
             <option value="time">threads per worker</option>
           </select>
@@ -235,6 +261,10 @@ function ComparisonView({ comparison, isStale }: { comparison: Comparison; isSta
           </select>
         </label>
       </div>
+      <StateChips
+        chosen={chosenStates(shownParams(params))}
+        onChange={(states) => setParams({ state: stateParams(states) ?? ['cpu'], zoom: null })}
+      />
       <p>
         After: <HiddenTime hidden={metadata[1].hidden} />
       </p>
@@ -272,7 +302,8 @@ function ComparisonView({ comparison, isStale }: { comparison: Comparison; isSta
         upward={false}
         coloring="diff"
         matched={result?.functions}
-        tip={comparison.scale === 'share' ? ShareTip : TimeTip}
+        tip={tip}
+        actions={ACTIONS}
         onZoom={setZoom}
         onAction={act}
       />
@@ -280,18 +311,31 @@ function ComparisonView({ comparison, isStale }: { comparison: Comparison; isSta
   );
 }
 
-/** A weight as text: a share of its side, or threads per worker. */
-function weightText(weight: number, scale: Scale): string {
-  return scale === 'share' ? percent(weight, FULL_WEIGHT) : digits(weight / FULL_WEIGHT);
+/** A weight as text: a share of its side, threads per worker, or time per task. */
+function weightText(weight: number, { scale, taskNs }: Comparison): string {
+  const part = weight / FULL_WEIGHT;
+  return { share: percent(part, 1), time: digits(part), task: duration(part * taskNs) }[scale];
 }
 
-function changeText(before: number, after: number, scale: Scale): string {
-  const change = after - before;
-  const sign = change > 0 ? '+' : '−';
-  return scale === 'share'
-    ? `${sign}${digits((100 * Math.abs(change)) / FULL_WEIGHT)}`
-    : `${sign}${digits(Math.abs(change) / FULL_WEIGHT)}`;
+function changeText(before: number, after: number, comparison: Comparison): string {
+  const change = Math.abs(after - before);
+  const size = comparison.scale === 'share' ? digits((100 * change) / FULL_WEIGHT) : weightText(change, comparison);
+  return (after > before ? '+' : '−') + size;
 }
+
+/** Units of changes, and the same as titles of a column. */
+const UNITS: Record<Scale, [unit: string, title: string]> = {
+  share: ['pp', 'pp'],
+  time: ['threads per worker', 'Threads'],
+  task: ['per task', 'Per task'],
+};
+
+/** What the menu of a node offers: the functions of both sides cannot be filtered. */
+const ACTIONS: NodeAction[] = [
+  ['zoom', 'Enter', 'Zoom'],
+  ['find', 'f', 'Find in the graph'],
+  ['copy', 'y', 'Copy name'],
+];
 
 interface TableProperties {
   title: string;
@@ -311,7 +355,7 @@ function ChangeTable({ title, comparison, before, after, rows, onChoose }: Table
         <caption>{title}</caption>
         <thead>
           <tr>
-            <th class="number">{scale === 'share' ? 'pp' : 'Threads'}</th>
+            <th class="number">{UNITS[scale][1]}</th>
             <th class="number">Before</th>
             <th class="number">After</th>
             <th>Function</th>
@@ -322,10 +366,10 @@ function ChangeTable({ title, comparison, before, after, rows, onChoose }: Table
             <tr key={fn}>
               <td class="number">
                 <i class="bar" style={{ width: `${(100 * Math.abs(after[fn] - before[fn])) / most}%` }} />
-                <b>{changeText(before[fn], after[fn], scale)}</b>
+                <b>{changeText(before[fn], after[fn], comparison)}</b>
               </td>
-              <td class="number">{weightText(before[fn], scale)}</td>
-              <td class="number">{weightText(after[fn], scale)}</td>
+              <td class="number">{weightText(before[fn], comparison)}</td>
+              <td class="number">{weightText(after[fn], comparison)}</td>
               <td class="wide">
                 <button
                   class="link"
@@ -351,31 +395,31 @@ function literal(name: string): string {
     : `^${name.replace(/[.*+?^${}()|[\]\\]/g, '\\$&')}$`;
 }
 
-type TipProperties = Parameters<typeof NodeTip>[0];
-const ShareTip = (properties: TipProperties) => <ChangeTip {...properties} scale="share" />;
-const TimeTip = (properties: TipProperties) => <ChangeTip {...properties} scale="time" />;
-
-function ChangeTip({ layout, functions, node, rootLabel, at, scale }: TipProperties & { scale: Scale }) {
-  const fn = layout.fn[node];
-  const [before, after] = [BEFORE, AFTER].map((side) => layout.states[node * STATE_COUNT + side]);
-  return (
-    <Tip name={fn === NO_FUNCTION ? rootLabel : functions.names[fn]} at={at}>
-      {fn !== NO_FUNCTION && (
-        <div class="file">
-          <bdi>{safeText(shortFile(functions.files[fn]))}</bdi>
-        </div>
-      )}
-      <dl>
-        <dt>before</dt>
-        <dd class="rest">{weightText(before, scale)}</dd>
-        <dt>after</dt>
-        <dd class="rest">{weightText(after, scale)}</dd>
-        <dt>change</dt>
-        <dd class="rest">
-          <b>{changeText(before, after, scale)}</b> {scale === 'share' ? 'pp' : 'threads per worker'}
-          {before > 0 && after > 0 && `, × ${digits(after / before)}`}
-        </dd>
-      </dl>
-    </Tip>
-  );
+/** A tooltip with both sides. */
+function tipOf(comparison: Comparison): typeof NodeTip {
+  const { scale } = comparison;
+  return ({ layout, functions, node, rootLabel, at }) => {
+    const fn = layout.fn[node];
+    const [before, after] = [BEFORE, AFTER].map((side) => layout.states[node * STATE_COUNT + side]);
+    return (
+      <Tip name={fn === NO_FUNCTION ? rootLabel : functions.names[fn]} at={at}>
+        {fn !== NO_FUNCTION && (
+          <div class="file">
+            <bdi>{safeText(shortFile(functions.files[fn]))}</bdi>
+          </div>
+        )}
+        <dl>
+          <dt>before</dt>
+          <dd class="rest">{weightText(before, comparison)}</dd>
+          <dt>after</dt>
+          <dd class="rest">{weightText(after, comparison)}</dd>
+          <dt>change</dt>
+          <dd class="rest">
+            <b>{changeText(before, after, comparison)}</b> {UNITS[scale][0]}
+            {before > 0 && after > 0 && `, × ${digits(after / before)}`}
+          </dd>
+        </dl>
+      </Tip>
+    );
+  };
 }

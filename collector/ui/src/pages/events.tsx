@@ -2,10 +2,11 @@
 
 import { EmptyState, InvalidRequest, Loading } from '../components/Messages';
 import { apiUrl, href, itemHref, setParams, sharedParams, useAddress } from '../core/address';
-import type { Disconnect, EventsAnswer, FleetEvent, Task } from '../core/api';
+import type { Disconnect, EventsAnswer, FleetEvent, Task, TasksAnswer } from '../core/api';
 import { taskColor } from '../core/colors';
 import { fetchJson } from '../core/fetch';
 import { safeText } from '../core/names';
+import { FAILED } from '../core/outcomes';
 import { pauseTime, useQuery } from '../core/query';
 import { clock, count, duration, isoTime } from '../core/time';
 import { profileOf } from '../stream/TaskStream';
@@ -14,8 +15,7 @@ import { endName } from './warnings';
 const ASKED = 1000;
 const ROWS = 150;
 const KIND_LABELS: Record<string, string> = {
-  task_started: 'task started',
-  task_ended: 'task ended',
+  task_ended: 'task failed',
   worker_connected: 'worker connected',
   worker_away: 'worker away',
   worker_gone: 'worker gone',
@@ -28,7 +28,13 @@ const KIND_LABELS: Record<string, string> = {
   missed: 'events missed',
 };
 /** Hidden unless chosen: they would crowd out everything else. */
-const QUIET = ['task_started', 'run_started', 'run_stopped'];
+const QUIET = ['run_started', 'run_stopped'];
+/** Tasks have no events that are kept: the failed ones come from the ledger. */
+const FAILED_QUESTION: [string, string][] = [
+  ...FAILED.map((outcome): [string, string] => ['outcome', outcome]),
+  ['from', '-24h'],
+  ['limit', String(ROWS)],
+];
 
 export function EventsPage() {
   const { params } = useAddress();
@@ -39,14 +45,20 @@ export function EventsPage() {
     (signal) => fetchJson(apiUrl('events/recent', new URLSearchParams({ limit: String(ASKED) })), signal),
     pausedAt === null,
   );
-  if (answer.problem?.kind === 'request') return <InvalidRequest problem={answer.problem} />;
-  if (!answer.value) return <Loading problem={answer.problem} />;
-  const { events } = answer.value;
+  const failed = useQuery<TasksAnswer>(
+    `failed ${pausedAt}`,
+    (signal) => fetchJson(apiUrl('tasks', new URLSearchParams(FAILED_QUESTION)), signal),
+    pausedAt === null,
+    3000,
+  );
+  const problem = answer.problem ?? failed.problem;
+  if (problem?.kind === 'request') return <InvalidRequest problem={problem} />;
+  if (!answer.value || !failed.value) return <Loading problem={problem} />;
+  const events = [...answer.value.events, ...failed.value.tasks.map(endOfTask)];
   const counts = new Map<string, number>();
   for (const { kind } of events) counts.set(kind, (counts.get(kind) ?? 0) + 1);
-  const isBad = (event: FleetEvent) => event.kind !== 'task_ended' || event.data.outcome !== 'ok';
   const fitting = events
-    .filter((event) => (kinds.length > 0 ? kinds.includes(event.kind) : !QUIET.includes(event.kind) && isBad(event)))
+    .filter((event) => (kinds.length > 0 ? kinds.includes(event.kind) : !QUIET.includes(event.kind)))
     .sort((a, b) => b.at_ns - a.at_ns || b.id - a.id);
   const toggle = (kind: string) =>
     setParams({ kind: kinds.includes(kind) ? kinds.filter((one) => one !== kind) : [...kinds, kind] });
@@ -55,8 +67,7 @@ export function EventsPage() {
       <h2>
         Events{' '}
         <small>
-          newest {count(events.length)}
-          {kinds.length === 0 && '; tasks only if they failed, no runs'}
+          newest {count(events.length)}, with failed tasks of the last 24 h{kinds.length === 0 && '; no runs'}
         </small>
       </h2>
       <div class="chips" role="group" aria-label="Kinds of events">
@@ -75,17 +86,19 @@ export function EventsPage() {
       </div>
       {fitting.length === 0 ? (
         <EmptyState title={events.length === 0 ? 'No events yet' : 'No recent events of this kind'}>
-          <p>Worker connections, runs, tasks and data corruption appear here as they happen.</p>
+          <p>Worker connections, runs, failed tasks and data corruption appear here as they happen.</p>
           {kinds.length > 0 && <button onClick={() => setParams({ kind: null })}>Show defaults</button>}
-          {kinds.length === 0 && events.length > 0 && (
-            <button onClick={() => setParams({ kind: 'task_ended' })}>Show all ended tasks</button>
-          )}
         </EmptyState>
       ) : (
         <EventRows events={fitting} rowsMax={ROWS} />
       )}
     </section>
   );
+}
+
+/** The end of a task, as an event. */
+function endOfTask(task: Task, i: number): FleetEvent {
+  return { id: -1 - i, kind: 'task_ended', at: '', at_ns: task.stop_ns ?? task.start_ns, data: { ...task } };
 }
 
 /** A table of the first events. */

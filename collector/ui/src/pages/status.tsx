@@ -10,9 +10,11 @@ import { apiUrl, href, navigate, rangeOf, setParams, sharedParams, useAddress } 
 import type { ProgressAnswer, TaskSummaryAnswer, TasksAnswer, TimelineAnswer, WorkersAnswer } from '../core/api';
 import { nowMs, syncClock } from '../core/clock';
 import { fetchJson } from '../core/fetch';
+import { failedOf } from '../core/outcomes';
 import { dismissed, pauseTime, requestRange, useQuery } from '../core/query';
 import { count, digits, isLive, isoTime, parseTimeMs, rangeText } from '../core/time';
 import { TaskStream } from '../stream/TaskStream';
+import { serverWarnings } from './servers';
 import { warningsOf } from './warnings';
 
 /** Length and task limit of the small task stream. */
@@ -85,11 +87,10 @@ export function StatusPage() {
   if (problem) return <InvalidRequest problem={problem} />;
   if (!timeline.value || !fleet.value) return <Loading problem={timeline.problem ?? fleet.problem} />;
   if (fleet.value.workers.length === 0) return <NoData />;
-  const warnings = warningsOf(fleet.value, dismissedEnds);
+  const warnings = [...warningsOf(fleet.value, dismissedEnds), ...serverWarnings(fleet.value)];
   const running = summary.value?.names.reduce((sum, task) => sum + task.running, 0) ?? 0;
   const done = summary.value?.names.reduce((sum, task) => sum + (task.durations?.count ?? 0), 0) ?? 0;
-  const failed =
-    summary.value?.names.reduce((sum, task) => sum + task.outcomes.failed + task.outcomes.panicked, 0) ?? 0;
+  const failed = summary.value?.names.reduce((sum, task) => sum + failedOf(task.outcomes), 0) ?? 0;
   const connected = fleet.value.workers.filter(({ epochs }) =>
     epochs.some((epoch) => epoch.state === 'connected'),
   ).length;

@@ -13,6 +13,7 @@ import { nowMs } from '../core/clock';
 import { taskColor } from '../core/colors';
 import { fetchJson } from '../core/fetch';
 import { safeText } from '../core/names';
+import { failedOf } from '../core/outcomes';
 import { pauseTime, requestRange, useQuery } from '../core/query';
 import { count, duration, isLive, percent, rangeText } from '../core/time';
 import type { Params } from './profile/question';
@@ -61,7 +62,7 @@ export function TaskPage({ name }: { name: string }) {
   if (problem?.kind === 'request') return <InvalidRequest problem={problem} />;
   if (!summary.value || !rows.value) return <Loading problem={problem} />;
   const task = summary.value.names.find((one) => one.name === name);
-  const failed = task ? task.outcomes.failed + task.outcomes.panicked : 0;
+  const failed = task ? failedOf(task.outcomes) : 0;
   return (
     <>
       <h1>
@@ -80,7 +81,7 @@ export function TaskPage({ name }: { name: string }) {
             <Tile
               name="Failed"
               value={count(failed)}
-              note={failed > 0 ? percent(failed, task.durations?.count ?? 0) : 'none'}
+              note={failed > 0 ? percent(failed, (task.durations?.count ?? 0) + task.outcomes.lost) : 'none'}
               alarm={failed > 0}
             />
             <Tile

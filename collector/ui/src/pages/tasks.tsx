@@ -2,6 +2,7 @@
 
 import { useMemo } from 'preact/hooks';
 import { Disclosure } from '../components/Disclosure';
+import { DownloadMenu } from '../components/DownloadMenu';
 import { LabelMenu, RunMenu, TaskMenu, useFleet, WorkerMenu } from '../components/FilterMenus';
 import { EmptyState, InvalidRequest, Loading } from '../components/Messages';
 import { MultiSelect } from '../components/MultiSelect';
@@ -29,6 +30,13 @@ const OUTLINES = 1_000_000;
 const OUTLINES_LIVE = 100_000;
 const NAMES_MAX = 40;
 const SLOWEST = 8;
+/** Files of the newest tasks: the collector's extension, what they are and what opens them. */
+const FILES = [
+  ['firefox.json', 'Firefox Profiler', 'profiler.firefox.com'],
+  ['csv', 'CSV', 'spreadsheets'],
+  ['parquet', 'Parquet', 'DuckDB, pandas'],
+  ['arrow', 'Arrow', 'pandas, Polars'],
+];
 const OUTCOMES = ['running', 'ok', 'failed', 'cancelled', 'panicked', 'lost'];
 
 /** The slowest of all tasks in the columns. */
@@ -125,6 +133,8 @@ export function TasksPage() {
   const isCut = isMany && (stream ? stream.rows.count < stream.total : rows.value.total > Number(outlines));
   const slowest = slowestOfAll ?? [...rows.value.tasks].sort((a, b) => b.duration_ns - a.duration_ns).slice(0, SLOWEST);
   const considered = stream ? stream.rows.count : rows.value.tasks.length;
+  const { from: fileFrom, to: fileTo } = rows.value.range;
+  const fileQuestion = new URLSearchParams([['from', fileFrom], ['to', fileTo], ...filters]);
   return (
     <>
       <div class="filters">
@@ -152,6 +162,17 @@ export function TasksPage() {
           {quantity(rows.value.total, 'task')} in {rangeText(range, now)}
           {rows.value.aggregated > 0 && `; ${count(rows.value.aggregated)} older tasks are only in the summary`}
         </span>
+        <DownloadMenu>
+          {FILES.map(([extension, label, reader]) => (
+            <a
+              key={extension}
+              href={apiUrl(`tasks.${extension}`, fileQuestion)}
+              download={`emberline-tasks-${fileFrom.slice(0, 19).replace(/[-:]/g, '')}Z.${extension}`}
+            >
+              {label} <small>{reader}</small>
+            </a>
+          ))}
+        </DownloadMenu>
       </div>
       {rows.value.total === 0 ? (
         <EmptyState title="No tasks in this range">

@@ -14,17 +14,14 @@ const SIDE_MAX = 20;
 const ROWS = 40;
 const TYPES = 20;
 
-const MEASURES = {
-  bytes: ['bytes', ({ bytes: all }: LinkSums) => all, bytes],
-  bandwidth: [
-    'average bandwidth',
-    (sums: LinkSums) => sums.bandwidth?.mean ?? 0,
-    (value: number) => `${bytes(value)}/s`,
-  ],
-  p50: ['median bandwidth', (sums: LinkSums) => sums.bandwidth?.p50 ?? 0, (value: number) => `${bytes(value)}/s`],
-  count: ['transfers', (sums: LinkSums) => sums.count, count],
-} as const;
-type MeasureName = keyof typeof MEASURES;
+/** Transfers too short to have a bandwidth have none. */
+type Measure = [label: string, of: (sums: LinkSums) => number | undefined, written: (value: number) => string];
+const MEASURES: Record<string, Measure> = {
+  bytes: ['bytes', (sums) => sums.bytes, bytes],
+  bandwidth: ['average bandwidth', (sums) => sums.bandwidth?.mean ?? undefined, (value) => `${bytes(value)}/s`],
+  p50: ['median bandwidth', (sums) => sums.bandwidth?.p50 ?? undefined, (value) => `${bytes(value)}/s`],
+  count: ['transfers', (sums) => sums.count, count],
+};
 
 export function TransfersPage() {
   const { params } = useAddress();
@@ -111,7 +108,7 @@ function cellsOf(links: Link[]): Map<string, Map<string, Link>> {
 
 function Matrix({ links, range, chosen }: { links: Link[]; range: string; chosen: preact.ComponentChildren }) {
   const { params } = useAddress();
-  const name: MeasureName = params.get('measure')! in MEASURES ? (params.get('measure') as MeasureName) : 'bytes';
+  const name = Object.keys(MEASURES).find((one) => one === params.get('measure')) ?? 'bytes';
   const [, measure, written] = MEASURES[name];
   const cells = cellsOf(links);
   const sums = new Map<string, number>();
@@ -124,7 +121,10 @@ function Matrix({ links, range, chosen }: { links: Link[]; range: string; chosen
     .sort((a, b) => sums.get(b)! - sums.get(a)!)
     .slice(0, SIDE_MAX)
     .sort();
-  const most = Math.max(1, ...[...cells.values()].flatMap((row) => [...row.values()].map(measure)));
+  const most = Math.max(
+    1,
+    ...[...cells.values()].flatMap((row) => [...row.values()].map((link) => measure(link) ?? 0)),
+  );
   return (
     <section>
       <h2>
@@ -176,7 +176,8 @@ function Matrix({ links, range, chosen }: { links: Link[]; range: string; chosen
                         ·
                       </td>
                     );
-                  const share = measure(link) / most;
+                  const value = measure(link);
+                  const share = (value ?? 0) / most;
                   return (
                     <td
                       key={to}
@@ -184,7 +185,7 @@ function Matrix({ links, range, chosen }: { links: Link[]; range: string; chosen
                       title={`${count(link.count)} transfers, ${bytes(link.bytes)}${link.failed > 0 ? `, ${count(link.failed)} failed` : ''}`}
                       style={{ background: `color-mix(in srgb, var(--ember) ${Math.round(45 * share)}%, transparent)` }}
                     >
-                      {written(measure(link))}
+                      {value === undefined ? '–' : written(value)}
                       {link.failed > 0 && <b class="bad"> ✕</b>}
                     </td>
                   );

@@ -15,8 +15,8 @@ export const LATE_NS = 5e9;
 const CLOCK_ERROR_NS = 250e6;
 /** Smaller shares of the expected samples cause a warning. */
 const RATE_MIN = 0.5;
-/** Larger shares of samples that the agent's CPU limit skips cause a warning. */
-const THROTTLED_MAX = 0.1;
+/** Larger shares of samples that the agent's CPU limit skips cause a warning. At 10 ms it skips at most half. */
+const THROTTLED_MAX = 0.25;
 /** Before as many ticks are due, shares of them say nothing. */
 const TICKS_MIN = 500;
 /** The same for skipped samples: an agent that reads its symbols skips some in its first seconds. */
@@ -72,6 +72,10 @@ export function stateOf({ state, disconnect }: Epoch): string {
   if (state === 'connected') return '● connected';
   return state === 'gone' && disconnect ? `○ ${endName(disconnect)}` : `○ ${state}`;
 }
+
+/** The class of that text: an end that nobody asked for is loud. */
+export const stateClass = ({ state, disconnect }: Epoch): string =>
+  state === 'connected' ? '' : state === 'gone' && disconnect?.reason === 'clean' ? 'soft' : 'bad';
 
 /**
  * The lives that ended badly, newest first, without the dismissed ones. A life of which nothing is known

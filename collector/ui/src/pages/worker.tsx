@@ -3,14 +3,12 @@
 import { lazy } from '../components/Lazy';
 import { EmptyState, InvalidRequest, Loading } from '../components/Messages';
 import { apiUrl, href, rangeOf, sharedParams, useAddress } from '../core/address';
-import type { Epoch, StackFrame, TasksAnswer, ThreadDumpAnswer, ThreadGroup, WorkersAnswer } from '../core/api';
+import type { Epoch, TasksAnswer, ThreadDumpAnswer, WorkersAnswer } from '../core/api';
 import { nowMs } from '../core/clock';
-import { stateColor, taskColor } from '../core/colors';
 import { fetchJson } from '../core/fetch';
-import { safeText, shortFile } from '../core/names';
+import { safeText } from '../core/names';
 import { pauseTime, requestRange, useQuery } from '../core/query';
 import { useIsOperator } from '../core/session';
-import { isOwn, shortName } from '../core/symbols';
 import { count, duration, isLive, parseTimeMs, percent } from '../core/time';
 import { TaskStream } from '../stream/TaskStream';
 import type { Params } from './profile/question';
@@ -20,12 +18,11 @@ import { epochWarnings, lostNs, stateOf } from './warnings';
 
 /** Separate, because this page has the graph and the task stream too. */
 const Alerts = lazy(async () => (await import('../components/Alerts')).Alerts);
+const ThreadDump = lazy(async () => (await import('../components/ThreadDump')).ThreadDump);
 
 const STREAM_ROWS = 5000;
 /** A thread dump costs the agent time, so it is requested rarely. */
 const STACKS_EVERY_MS = 3000;
-const GROUPS = 12;
-const FRAMES = 30;
 
 export function WorkerPage({ id }: { id: string }) {
   const { params } = useAddress();
@@ -169,79 +166,4 @@ function CurrentStacks({ id }: { id: string }) {
     STACKS_EVERY_MS,
   );
   return <ThreadDump answer={stacks.value} problem={stacks.problem?.message} />;
-}
-
-function ThreadDump({ answer, problem }: { answer: ThreadDumpAnswer | undefined; problem: string | undefined }) {
-  if (!answer) return <p class="soft">{problem ? safeText(problem) : 'Requesting a thread dump…'}</p>;
-  const groups = answer.workers.flatMap((worker) => worker.groups);
-  const silent = answer.workers.find((worker) => !worker.responded);
-  return (
-    <>
-      {silent && (
-        <p class="soft">
-          No response: <bdi>{safeText(silent.reason ?? '')}</bdi>
-        </p>
-      )}
-      {groups.slice(0, GROUPS).map((group) => (
-        <Group key={`${group.state} ${group.threads[0]?.id}`} group={group} />
-      ))}
-      {groups.length > GROUPS && <p class="soft">{count(groups.length - GROUPS)} more groups.</p>}
-    </>
-  );
-}
-
-function Group({ group }: { group: ThreadGroup }) {
-  const { task, state, stack, threads } = group;
-  const longest = Math.max(0, ...threads.map((thread) => thread.blocked_ns));
-  return (
-    <details class="stack">
-      <summary>
-        <span>
-          <i class="dot" style={{ background: state ? stateColor(state) : undefined }} />
-          {state ?? 'not sampled yet'}
-        </span>
-        <span class="soft">
-          {threads.length === 1 ? (
-            <bdi>{safeText(threads[0].name || String(threads[0].id), 30)}</bdi>
-          ) : (
-            `${count(threads.length)} threads`
-          )}
-        </span>
-        {task && (
-          <span>
-            <i class="dot" style={{ background: taskColor(task) }} />
-            <bdi>{safeText(task, 40)}</bdi>
-          </span>
-        )}
-        <code>
-          <bdi>{placeOf(stack)}</bdi>
-        </code>
-        {longest > 1e9 && <span class="soft">for {duration(longest)}</span>}
-      </summary>
-      <ol>
-        {stack.slice(0, FRAMES).map((frame, index) => (
-          <li key={index}>
-            <code>
-              <bdi>{safeText(frame.name, 200)}</bdi>
-            </code>{' '}
-            <small>
-              <bdi>
-                {frame.file && `${safeText(shortFile(frame.file), 80)}${frame.line > 0 ? `:${frame.line}` : ''}`}
-              </bdi>
-            </small>
-          </li>
-        ))}
-        {stack.length > FRAMES && <li class="soft">{count(stack.length - FRAMES)} more</li>}
-      </ol>
-    </details>
-  );
-}
-
-/** Where a thread is: in which of the program's own functions, and where below it. */
-function placeOf(stack: StackFrame[]): string {
-  const top = stack[0];
-  if (!top) return 'no stack';
-  const own = stack.find(({ name, file }) => isOwn(name, file));
-  const names = own && own !== top ? [own, top] : [top];
-  return names.map(({ name }) => safeText(shortName(name), 60)).join(' → ');
 }

@@ -2,13 +2,14 @@
 
 import { Alerts } from '../components/Alerts';
 import { InvalidRequest, Loading, NoData } from '../components/Messages';
+import { Servers } from '../components/Servers';
 import { apiUrl, href, itemHref, sharedParams, useAddress } from '../core/address';
 import type { QuotaUse, WorkersAnswer } from '../core/api';
 import { fetchJson } from '../core/fetch';
 import { safeText } from '../core/names';
 import { useQuery } from '../core/query';
 import { count, duration, percent, quantity } from '../core/time';
-import { epochWarnings, lostNs, stateOf } from './warnings';
+import { epochWarnings, lostNs, stateClass, stateOf } from './warnings';
 
 const ROWS_MAX = 100;
 
@@ -22,13 +23,14 @@ export function WorkersPage() {
   );
   if (answer.problem?.kind === 'request') return <InvalidRequest problem={answer.problem} />;
   if (!answer.value) return <Loading problem={answer.problem} />;
-  const { quotas, omitted } = answer.value;
+  const { quotas, omitted, forwards, scrapes } = answer.value;
   const now = answer.value.now_ns;
   if (answer.value.workers.length === 0)
     return (
       <>
         <NoData />
         <Quotas quotas={quotas} nowNs={now} />
+        <Servers forwards={forwards} scrapes={scrapes} nowNs={now} />
       </>
     );
   const rows = answer.value.workers
@@ -76,7 +78,7 @@ export function WorkersPage() {
                       profile ›
                     </a>
                   </td>
-                  <td>{stateOf(epoch)}</td>
+                  <td class={stateClass(epoch)}>{stateOf(epoch)}</td>
                   <td>
                     {warnings.length === 0 ? (
                       <span class="soft">none</span>
@@ -124,6 +126,7 @@ export function WorkersPage() {
         )}
         {omitted > 0 && <p class="soft">{quantity(omitted, 'more worker')} not listed.</p>}
         <Quotas quotas={quotas} nowNs={now} />
+        <Servers forwards={forwards} scrapes={scrapes} nowNs={now} />
       </section>
     </>
   );

@@ -20,6 +20,8 @@ export interface About {
   /** The part, if it is not a whole report. */
   part: 'profile' | 'tasks' | 'resources' | null;
   command: string;
+  /** The command line of the program that ran, if it is known. */
+  program?: string;
   version: string;
 }
 

@@ -27,6 +27,7 @@ const NAMES_MAX = 200;
 const THREADS_MAX = 40;
 const EVENTS_MAX = 200;
 const BUILDS_MAX = 100;
+const WORKERS_MAX = 200;
 
 /** What a document is called, by its part. */
 const TITLES = { profile: 'Profile', tasks: 'Tasks', resources: 'Resources' };
@@ -59,6 +60,7 @@ function Report() {
       </header>
       <main>
         <Summary />
+        <Processes />
         <Builds />
         <Tasks fromMs={range.from_ns / 1e6} toMs={range.to_ns / 1e6} />
         <Profiles />
@@ -85,6 +87,7 @@ function Section({ id, title, children }: { id: string; title: string; children:
 }
 
 function Summary() {
+  const program = answerOf('about')?.program;
   const threads = answerOf('threads');
   const summary = answerOf('summary');
   const timeline = answerOf('timeline');
@@ -121,6 +124,11 @@ function Summary() {
           note="of those due"
         />
       </ul>
+      {program && (
+        <p class="soft">
+          Program: <code>{safeText(program, 400)}</code>
+        </p>
+      )}
       {total > 0 && (
         <div class="scroll">
           <table>
@@ -150,6 +158,55 @@ function Summary() {
         </div>
       )}
     </section>
+  );
+}
+
+/** The workers of the range, as their agents introduced themselves; those do not send command lines. */
+function Processes() {
+  const workers = useMemo(() => {
+    const sampled = new Set(answerOf('threads')?.threads.map(({ worker }) => worker));
+    const known = answerOf('workers')?.workers ?? [];
+    return known.filter(({ worker, epochs }) => sampled.has(worker) && epochs.length > 0);
+  }, []);
+  if (workers.length === 0) return null;
+  return (
+    <details>
+      <summary>Host, process and labels of {quantity(workers.length, 'worker')}</summary>
+      <div class="scroll">
+        <table>
+          <thead>
+            <tr>
+              <th>Worker</th>
+              <th>Host</th>
+              <th class="number">Process</th>
+              <th>Agent</th>
+              <th>Labels</th>
+            </tr>
+          </thead>
+          <tbody>
+            {workers.slice(0, WORKERS_MAX).map(({ worker, epochs }) => {
+              const { host, pid, agent_version, labels } = epochs[epochs.length - 1];
+              const texts = Object.entries(labels).map(([name, value]) => `${name}=${value}`);
+              return (
+                <tr key={worker}>
+                  <td>
+                    <bdi>{safeText(worker, 60)}</bdi>
+                  </td>
+                  <td>
+                    <bdi>{safeText(host, 60)}</bdi>
+                  </td>
+                  <td class="number">{pid}</td>
+                  <td>{safeText(agent_version, 20)}</td>
+                  <td>
+                    <bdi>{safeText(texts.join(', '), 200)}</bdi>
+                  </td>
+                </tr>
+              );
+            })}
+          </tbody>
+        </table>
+      </div>
+    </details>
   );
 }
 

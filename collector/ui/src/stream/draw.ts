@@ -344,7 +344,7 @@ function drawShape(
     const text = `${isFailed(bar) ? '✕ ' : ''}${safeText(name, 60)}`;
     const letters = Math.floor((width - 8) / 6.2);
     context.fillStyle = isFailed(bar) ? inks.ground : inks.text;
-    context.fillText(text.length <= letters ? text : `${text.slice(0, letters - 1)}…`, left + 4, y + height / 2 + 0.5);
+    context.fillText(middleCut(text, letters), left + 4, y + height / 2 + 0.5);
   }
 }
 
@@ -383,8 +383,10 @@ function drawNames(
   }
   for (let i = first + 1; i < last; i++) {
     const [lane] = lines[i].lanes;
-    if (!lines[i].first && lines[i - 1].lanes[0].threadIndex !== lane.threadIndex)
-      write(i, safeText(lane.thread, 40), inks.soft);
+    if (lines[i].first) continue;
+    // A thread with tasks at once has several lanes.
+    const isSame = lines[i - 1].lanes[0].threadIndex === lane.threadIndex;
+    write(i, isSame ? '  ↳' : safeText(lane.thread, 40), inks.soft);
   }
 }
 

@@ -237,6 +237,16 @@ fn of_go(types: &[[&str; 2]], values: &[i64], period: [&str; 2]) -> Vec<u8> {
 }
 
 #[test]
+fn a_length_that_is_the_time_of_the_profile_is_none() {
+    let types = [["cpu", "nanoseconds"]];
+    let content = of_go(&types, &[20_000_000], ["cpu", "nanoseconds"]);
+    let mut message = proto::Profile::decode(&*content).unwrap();
+    message.duration_nanos = message.time_nanos;
+    let imported = of(message.encode_to_vec());
+    assert_eq!(imported.duration_ns, 60_000_000, "the sum of the samples");
+}
+
+#[test]
 fn pprof_of_go() {
     let types = [["samples", "count"], ["cpu", "nanoseconds"]];
     let imported = of(of_go(&types, &[2, 20_000_000], ["cpu", "nanoseconds"]));

@@ -111,8 +111,14 @@ impl World {
     }
 
     pub(super) fn crash(&mut self, moment: CrashMoment) {
-        if self.collector.take().is_none() && !self.disk.is_dead() {
+        let crashed = self.collector.take();
+        if crashed.is_none() && !self.disk.is_dead() {
             return;
+        }
+        // Its connections are cut, and it may still write.
+        let may_pause = self.scenario.is_bucket && self.paused.is_none() && !self.disk.is_dead();
+        if may_pause && self.random.chance(0.5) {
+            self.paused = crashed;
         }
         let is_machine = self.random.chance(0.6);
         self.note(format!("the collector crashes {moment:?}, machine: {is_machine}"));
@@ -142,6 +148,28 @@ impl World {
         self.schedule(down_ns, Event::StartCollector);
     }
 
+    /// Lets a paused collector do all its work, now that another one has its store. It must not acknowledge
+    /// anything; the audit that follows shows whether it changed anything.
+    fn wake_paused(&mut self) -> Result<(), String> {
+        let Some(mut paused) = self.paused.take() else { return Ok(()) };
+        paused.step();
+        paused.commit();
+        let sealed = paused.seal();
+        let maintained = paused.maintain();
+        self.note(format!("a paused collector wakes up: {sealed:?}, {maintained:?}"));
+        let is_ack = |(_, answer): &(u64, Answer)| {
+            let Answer::Message(CollectorMessage { kind: Some(kind) }) = answer else {
+                return false;
+            };
+            matches!(kind, v1::collector_message::Kind::Ack(_))
+        };
+        if paused.step().iter().any(is_ack) {
+            return Err("a paused collector acknowledged what it does not own".to_owned());
+        }
+        self.count(Fault::Awoken);
+        Ok(())
+    }
+
     pub(super) fn start_collector(&mut self) -> Result<(), String> {
         if self.collector.is_some() {
             return Ok(());
@@ -162,7 +190,12 @@ impl World {
                 collector.limit_log_files(self.scenario.log_file_bytes);
                 self.collector = Some(collector);
                 self.summary.starts += 1;
-                self.audit()
+                // Or later, when its successors have sealed and removed what it logged.
+                if self.has_healed || self.random.chance(0.5) {
+                    self.wake_paused()?;
+                }
+                // The crash that was due at the start may come only now.
+                if self.disk.is_dead() { Ok(()) } else { self.audit() }
             }
             Err(error) if self.has_healed => Err(format!("the collector does not start: {error}")),
             Err(error) => {

@@ -12,7 +12,7 @@ use super::frames::{
     CONTINUATION, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, INITIAL_WINDOW_SIZE,
     MAX_CONCURRENT_STREAMS, MAX_FRAME_SIZE, PRIORITY, PUSH_PROMISE, RST_STREAM, SETTINGS, STREAM,
     UNKNOWN, ack, field_block, frame, grpc, header_block, message, ping, refusal, response,
-    settings, welcome, window_update,
+    settings, symbol_request, welcome, window_update,
 };
 use super::server::{Attack, Peer};
 
@@ -347,6 +347,37 @@ pub(super) const CASES: &[Case] = &[
         let request = |id| Kind::ThreadDumpRequest(ThreadDumpRequest { id });
         peer.send_messages((1..4_000).map(request))?;
         peer.hold()
+    }),
+    case("requests symbols without end", |peer| {
+        peer.welcome(welcome())?;
+        let build_id = peer.next_build_id()?;
+        peer.write(&message(symbol_request(1, &build_id, 0)))?;
+        peer.next_piece()?;
+        peer.drain()?;
+        peer.send_messages((2..).map(|id| symbol_request(id, &build_id, id << 10)))
+    }),
+    case("requests symbols at absurd offsets", |peer| {
+        peer.welcome(welcome())?;
+        let build_id = peer.next_build_id()?;
+        peer.drain()?;
+        let long = "f".repeat(60_000);
+        let offsets = [u64::MAX, i64::MAX as u64, u64::MAX - 1];
+        let requests = offsets.into_iter().cycle().zip(1..).flat_map(|(offset, id)| {
+            [symbol_request(id, &build_id, offset), symbol_request(id, &long, offset)]
+        });
+        peer.send_messages(requests)
+    }),
+    case("requests symbols and never reads", |peer| {
+        peer.welcome(welcome())?;
+        let build_id = peer.next_build_id()?;
+        peer.send_messages((1..500).map(|id| symbol_request(id, &build_id, 0)))?;
+        peer.hold()
+    }),
+    case("asks for a delay of ages", |peer| {
+        peer.welcome(welcome())?;
+        let ages = u64::MAX.to_string();
+        let block = field_block(&[("grpc-status", "8"), ("grpc-retry-pushback-ms", &ages)]);
+        peer.write(&frame(HEADERS, END_HEADERS | END_STREAM, STREAM, &block))
     }),
 ];
 

@@ -129,6 +129,11 @@ pub(super) fn ack(seq: u64) -> collector_message::Kind {
     collector_message::Kind::Ack(v1::Ack { seq, receipt: None })
 }
 
+pub(super) fn symbol_request(id: u64, build_id: &str, offset: u64) -> collector_message::Kind {
+    let build_id = build_id.to_owned();
+    collector_message::Kind::SymbolRequest(v1::SymbolRequest { id, build_id, offset })
+}
+
 pub(super) fn refusal(seq: u64) -> collector_message::Kind {
     let reason = "no".repeat(5_000);
     collector_message::Kind::Refusal(v1::Refusal { seq, reason, ..Default::default() })

@@ -38,6 +38,9 @@ const WAKEUPS_PER_CONNECTION_MAX: u64 = 100;
 /// connection.
 const WRITTEN_BYTES_MAX: u64 = 16 << 20;
 
+/// Most CPU time of the agent's threads, in percent of the time that an attack takes.
+const CPU_PERCENT_MAX: u64 = 10;
+
 /// Tasks of a worker.
 const TASKS: usize = 500;
 
@@ -114,13 +117,15 @@ fn check_cost(case: &Case, server: &Server, cost: &Value, memory: u64) -> Result
     let replies = count(&server.counts.replies);
     let seconds = number(cost, "attacked_ms") / 1_000 + 1;
     let wakeups = number(cost, "wakeups");
+    let cpu_ms = number(cost, "cpu_ms");
     println!(
-        "{}: {connections} connections, {wakeups} wake-ups in {seconds} s, {written} bytes, \
-         {replies} replies, {memory} bytes of memory",
+        "{}: {connections} connections, {wakeups} wake-ups and {cpu_ms} ms of CPU in {seconds} s, \
+         {written} bytes, {replies} replies, {memory} bytes of memory",
         case.name
     );
     ensure(connections >= 1, || "was not reached".into())?;
     ensure(connections <= CONNECTIONS_MAX, || format!("{connections} connections"))?;
+    ensure(cpu_ms <= seconds * 10 * CPU_PERCENT_MAX, || format!("{cpu_ms} ms of CPU"))?;
     ensure(memory <= MEMORY_MAX, || format!("{memory} bytes of memory"))?;
     ensure(written <= WRITTEN_BYTES_MAX * connections, || format!("{written} bytes"))?;
     let wakeups_max = WAKEUPS_PER_SECOND_MAX * seconds + WAKEUPS_PER_CONNECTION_MAX * connections;
@@ -153,6 +158,28 @@ fn check_kept(case: &Case, record: &Value, collector: &Collector) -> Result<(), 
         ensure(keys.len() == TASKS, || format!("{} tasks: {record}", keys.len()))?;
     }
     ensure(keys.contains("499"), || "the last task is missing".into())
+}
+
+/// With TLS, the attack comes before anything of HTTP/2.
+#[test]
+fn a_peer_that_never_answers_a_handshake_costs_little() {
+    let _alone = alone();
+    let memory_alone = memory_alone();
+    check_all(|case| {
+        if case.name != "accepts and is silent" {
+            return Ok(());
+        }
+        let server = Server::start(case.attack);
+        let url = format!("https://{}#sha256={}", server.address, "0".repeat(64));
+        let mut worker = Worker::start("attacked", case.name, &url, &["1"]);
+        let cost: Value = serde_json::from_str(&worker.line()).unwrap();
+        check_cost(case, &server, &cost, memory_peak(&worker).saturating_sub(memory_alone))?;
+        let (record, log) = worker.finish_with_log();
+        check_log(&log)?;
+        let report = &record["report"];
+        let of = |field| number(report, field);
+        ensure(of("accepted_ns") == of("unacked_ns"), || format!("the account: {record}"))
+    });
 }
 
 /// The hostile collector is still there when the agent ends.

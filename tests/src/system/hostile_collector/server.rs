@@ -234,6 +234,31 @@ impl Peer {
         }
     }
 
+    /// Returns the build id of a module that the agent has sampled.
+    pub(super) fn next_build_id(&mut self) -> io::Result<String> {
+        loop {
+            if let agent_message::Kind::Dictionary(dictionary) = self.next_message()? {
+                let build_ids = dictionary.frames.iter().map(|frame| frame.build_id);
+                let strings = build_ids.filter_map(|index| {
+                    let index = index.checked_sub(dictionary.string_base)?;
+                    dictionary.strings.get(index as usize).filter(|text| !text.is_empty())
+                });
+                if let Some(build_id) = strings.into_iter().next() {
+                    return Ok(build_id.clone());
+                }
+            }
+        }
+    }
+
+    /// Returns the next piece of symbols.
+    pub(super) fn next_piece(&mut self) -> io::Result<v1::SymbolPiece> {
+        loop {
+            if let agent_message::Kind::SymbolPiece(piece) = self.next_message()? {
+                return Ok(piece);
+            }
+        }
+    }
+
     fn take_message(&mut self) -> Option<agent_message::Kind> {
         let prefix = self.received.first_chunk::<GRPC_PREFIX_BYTES>()?;
         let length = u32::from_be_bytes([prefix[1], prefix[2], prefix[3], prefix[4]]) as usize;

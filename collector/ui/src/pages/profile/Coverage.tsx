@@ -26,20 +26,29 @@ export function Coverage({ loaded }: { loaded: LoadedProfile }) {
     if (isVague) setParams({ only: '0' }, true);
   }, [isVague]);
   if (thread === null) return null;
-  const ran = Number(params.get('ran') ?? 0);
+  const ran = params.get('ran');
   const key = params.get('key');
   const covered = duration(metadata.range.to_ns - metadata.range.from_ns);
   const name = <bdi>{safeText(thread, 30)}</bdi>;
+  const others = isOnly ? 'this thread' : 'all threads';
   return (
     <p class="coverage">
-      The task{' '}
-      {key !== null && (
+      {ran === null ? (
         <>
-          <bdi>{safeText(key, 60)}</bdi>{' '}
+          The profile covers {covered} of {isOnly ? <>the thread {name}</> : others} of this worker.{' '}
+        </>
+      ) : (
+        <>
+          The task{' '}
+          {key !== null && (
+            <>
+              <bdi>{safeText(key, 60)}</bdi>{' '}
+            </>
+          )}
+          ran {duration(Number(ran))} on the thread {name}. The profile covers {covered} of {others} in tasks of this
+          name on this worker.{' '}
         </>
       )}
-      ran {duration(ran)} on the thread {name}. The profile covers {covered} of {isOnly ? 'this thread' : 'all threads'}{' '}
-      in tasks of this name on this worker.{' '}
       {isOnly && sharedNs > 0 && (
         <>{duration(sharedNs)} has no stacks, because other threads ran such tasks in the same seconds. </>
       )}

@@ -1,10 +1,10 @@
 // A menu of files of the displayed profile.
 
-import { useEffect, useRef } from 'preact/hooks';
+import { DownloadMenu } from '../../components/DownloadMenu';
 import { useAddress } from '../../core/address';
 import { canCopyPictures, copyPicture } from '../../core/clipboard';
 import type { LoadedProfile } from '../../flame/load';
-import { FILE_FORMATS, fileName, fileUrl } from './files';
+import { FILE_FORMATS, fileName, fileUrl, formatsOf } from './files';
 import type { Params } from './question';
 
 interface Properties {
@@ -16,57 +16,40 @@ interface Properties {
 
 export function Downloads({ loaded, fixed, picture }: Properties) {
   const { params } = useAddress();
-  const box = useRef<HTMLDetailsElement>(null);
-  useEffect(() => {
-    const close = (event: Event) => {
-      const inside = event.type === 'pointerdown' && box.current?.contains(event.target as Node);
-      const isOther = event instanceof KeyboardEvent && event.key !== 'Escape';
-      if (!inside && !isOther && box.current) box.current.open = false;
-    };
-    document.addEventListener('pointerdown', close);
-    document.addEventListener('keydown', close);
-    return () => {
-      document.removeEventListener('pointerdown', close);
-      document.removeEventListener('keydown', close);
-    };
-  }, []);
+  const formats = formatsOf(params);
   const name = fileName(params, fixed, loaded, { extension: 'png' });
   return (
-    <details class="download" ref={box}>
-      <summary>Download</summary>
-      <div>
-        {FILE_FORMATS.map((file) => (
-          <a
-            key={file.format}
-            href={fileUrl(params, fixed, loaded, file)}
-            download={fileName(params, fixed, loaded, file)}
-            onClick={() => {
-              box.current!.open = false;
-            }}
-          >
-            {file.label} <small>{file.reader}</small>
-          </a>
-        ))}
-        {picture && (
-          <>
-            <button class="link" onClick={() => void picture().then((blob) => save(blob, name))}>
-              PNG picture <small>chats, documents: the graph as displayed</small>
+    <DownloadMenu>
+      {formats.map((file) => (
+        <a
+          key={file.format}
+          href={fileUrl(params, fixed, loaded, file)}
+          download={fileName(params, fixed, loaded, file)}
+        >
+          {file.label} <small>{file.reader}</small>
+        </a>
+      ))}
+      {formats.length < FILE_FORMATS.length && (
+        <p class="soft">
+          {FILE_FORMATS.filter((file) => !formats.includes(file))
+            .map(({ label }) => label)
+            .join(', ')}
+          : zoom out or turn the graph first
+        </p>
+      )}
+      {picture && (
+        <>
+          <button class="link" onClick={() => void picture().then((blob) => save(blob, name))}>
+            PNG picture <small>chats, documents: the graph as displayed</small>
+          </button>
+          {canCopyPictures() && (
+            <button class="link" onClick={() => void copyPicture(picture())}>
+              Copy picture <small>to the clipboard</small>
             </button>
-            {canCopyPictures() && (
-              <button
-                class="link"
-                onClick={() => {
-                  box.current!.open = false;
-                  void copyPicture(picture());
-                }}
-              >
-                Copy picture <small>to the clipboard</small>
-              </button>
-            )}
-          </>
-        )}
-      </div>
-    </details>
+          )}
+        </>
+      )}
+    </DownloadMenu>
   );
 }
 

@@ -43,9 +43,16 @@ export const FILE_FORMATS: FileFormat[] = [
     extension: 'parquet',
     isNeverInverted: true,
   },
+  { format: 'arrow', label: 'Arrow', reader: 'pandas, Polars: functions', extension: 'arrow', isNeverInverted: true },
   { format: 'json', label: 'JSON', reader: 'scripts: a table of nodes', extension: 'json' },
   { format: 'nested', label: 'Nested JSON', reader: 'scripts: a tree, as of Dask', extension: 'nested.json' },
 ];
+
+/** The formats that the displayed profile has. A zoom into an inverted graph selects nothing of an upright one. */
+export function formatsOf(params: URLSearchParams): FileFormat[] {
+  const isInvertedPart = params.get('invert') === '1' && params.has('zoom');
+  return FILE_FORMATS.filter(({ isNeverInverted }) => !(isNeverInverted && isInvertedPart));
+}
 
 /** The displayed profile as a file: the same samples, filters, transforms and zoom. */
 export function fileUrl(params: URLSearchParams, fixed: Params, loaded: LoadedProfile, file: FileFormat): string {

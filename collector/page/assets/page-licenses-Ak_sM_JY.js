@@ -1,2 +1,0 @@
-//# allFunctionsCalledOnLoad
-import{Y as e,Zt as t,_t as n,bt as r,dt as i,tn as a}from"./page-common-DjOGto0r.js";function o(){let[o,s]=a();return t(()=>{n(r(`licenses.txt`)).then(e=>e.text()).then(s,()=>s(`The collector cannot be reached.`))},[]),o===void 0?i(e,{}):i(`section`,{children:[i(`h2`,{children:`Licenses`}),i(`pre`,{class:`licenses`,children:o})]})}export{o as LicensesPage};

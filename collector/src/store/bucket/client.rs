@@ -1,0 +1,69 @@
+//! The client of S3-compatible servers.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
+use object_store::path::Path;
+use object_store::prefix::PrefixStore;
+use object_store::{BackoffConfig, ClientConfigKey, RetryConfig};
+use tokio::runtime::{Builder, Handle, Runtime};
+
+use super::{Bucket, Patience, StoreName, TableCache};
+use crate::limits::{BUCKET_REQUEST_MAX, BUCKET_RETRIES_MAX, BUCKET_RETRY_MAX};
+use crate::store::error::StoreError;
+use crate::store::objects::Objects;
+use crate::sync::lock;
+
+/// Name of the thread that drives requests.
+const THREAD_NAME: &str = "emberline-bucket";
+
+/// Drives the requests of all stores of this process, until it ends.
+static RUNTIME: Mutex<Option<Runtime>> = Mutex::new(None);
+
+fn runtime() -> Result<Handle, StoreError> {
+    let mut runtime = lock(&RUNTIME);
+    if let Some(runtime) = &*runtime {
+        return Ok(runtime.handle().clone());
+    }
+    let mut builder = Builder::new_multi_thread();
+    builder.worker_threads(1).thread_name(THREAD_NAME).enable_all();
+    let built = builder.build().map_err(|source| StoreError::Io {
+        doing: "starting the thread for",
+        path: THREAD_NAME.to_owned(),
+        source,
+    })?;
+    Ok(runtime.insert(built).handle().clone())
+}
+
+/// Connects to the store of a collector. Sends nothing yet.
+pub(super) fn connect(
+    bucket: &str,
+    prefix: &str,
+    name: &StoreName,
+    cache: TableCache,
+) -> Result<Objects, StoreError> {
+    let root = match prefix {
+        "" => name.to_string(),
+        prefix => format!("{prefix}/{name}"),
+    };
+    let place = format!("s3://{bucket}/{root}");
+    let retry = RetryConfig {
+        backoff: BackoffConfig {
+            init_backoff: Duration::from_millis(100),
+            max_backoff: Duration::from_secs(2),
+            base: 2.0,
+        },
+        max_retries: BUCKET_RETRIES_MAX,
+        retry_timeout: BUCKET_RETRY_MAX,
+    };
+    let mut client = AmazonS3Builder::from_env().with_bucket_name(bucket).with_retry(retry);
+    if std::env::var_os("AWS_TIMEOUT").is_none() {
+        let timeout = format!("{} seconds", BUCKET_REQUEST_MAX.as_secs());
+        client = client.with_config(AmazonS3ConfigKey::Client(ClientConfigKey::Timeout), timeout);
+    }
+    let failed = |source| StoreError::Objects { doing: "opening", path: place.clone(), source };
+    let store = PrefixStore::new(client.build().map_err(failed)?, Path::from(root.as_str()));
+    let bucket = Bucket::new(place.clone(), Some(runtime()?), Patience::DEFAULT, cache);
+    Ok(Objects::in_bucket(Arc::new(store), bucket))
+}

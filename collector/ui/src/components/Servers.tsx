@@ -1,0 +1,110 @@
+// Tables of the servers that the collector forwards to and asks for profiles.
+
+import type { Forward, Scrape } from '../core/api';
+import { safeText } from '../core/names';
+import { count, duration } from '../core/time';
+import { amountText, lostAmount } from '../pages/servers';
+
+const PROTOCOLS: Record<string, string> = {
+  pyroscope: 'Pyroscope',
+  otlp: 'OTLP profiles',
+  otlp_traces: 'OTLP traces',
+};
+
+interface Properties {
+  forwards: Forward[];
+  scrapes: Scrape[];
+  nowNs: number;
+}
+
+export function Servers({ forwards, scrapes, nowNs }: Properties) {
+  return (
+    <>
+      {forwards.length > 0 && (
+        <>
+          <h3>
+            Forwarded to <small>since the collector started</small>
+          </h3>
+          <div class="scroll">
+            <table class="forwards">
+              <thead>
+                <tr>
+                  <th>Server</th>
+                  <th>Protocol</th>
+                  <th>State</th>
+                  <th class="number">Sent</th>
+                  <th class="number">Waiting</th>
+                  <th class="number">Lost</th>
+                </tr>
+              </thead>
+              <tbody>
+                {forwards.map((forward) => (
+                  <tr key={`${forward.protocol} ${forward.url}`}>
+                    <td>
+                      <bdi>{safeText(forward.url, 80)}</bdi>
+                    </td>
+                    <td>{PROTOCOLS[forward.protocol] ?? safeText(forward.protocol, 30)}</td>
+                    <td>
+                      <State failure={forward.failure} at={forward.sent_at} nowNs={nowNs} />
+                    </td>
+                    <td class="number">{amountText(forward, forward.sent)}</td>
+                    <td class="number">{amountText(forward, forward.waiting)}</td>
+                    <td class={lostAmount(forward) > 0 ? 'number bad' : 'number'}>
+                      {amountText(forward, lostAmount(forward))}
+                    </td>
+                  </tr>
+                ))}
+              </tbody>
+            </table>
+          </div>
+        </>
+      )}
+      {scrapes.length > 0 && (
+        <>
+          <h3>
+            Asked for profiles <small>since the collector started</small>
+          </h3>
+          <div class="scroll">
+            <table class="scrapes">
+              <thead>
+                <tr>
+                  <th>Service</th>
+                  <th>Address</th>
+                  <th>State</th>
+                  <th class="number">Length</th>
+                  <th class="number">Stored</th>
+                  <th class="number">Failed</th>
+                </tr>
+              </thead>
+              <tbody>
+                {scrapes.map(({ name, url, every_ns, stored, stored_at, failed, failure }) => (
+                  <tr key={name}>
+                    <td>
+                      <bdi>{safeText(name, 40)}</bdi>
+                    </td>
+                    <td>
+                      <bdi>{safeText(url, 80)}</bdi>
+                    </td>
+                    <td>
+                      <State failure={failure} at={stored_at} nowNs={nowNs} />
+                    </td>
+                    <td class="number">{duration(every_ns)}</td>
+                    <td class="number">{count(stored)}</td>
+                    <td class="number">{count(failed)}</td>
+                  </tr>
+                ))}
+              </tbody>
+            </table>
+          </div>
+        </>
+      )}
+    </>
+  );
+}
+
+/** Why the last attempt failed, or when the last one worked. */
+function State({ failure, at, nowNs }: { failure: string | null; at: string | null; nowNs: number }) {
+  if (failure !== null) return <span class="bad">⚠ {safeText(failure)}</span>;
+  if (at === null) return <span class="soft">nothing yet</span>;
+  return <>{duration(Math.max(0, nowNs - Date.parse(at) * 1e6))} ago</>;
+}
