@@ -45,6 +45,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     check(cargo(WORKERS))?;
     let target = target_directory()?;
     let mut soak = std::process::Command::new(target.join("release/soak"));
+    let jemalloc_path = target.join("release/hostile-worker-jemalloc");
+    soak.arg("--also").arg(format!("jemalloc={}", jemalloc_path.display()));
     if options.short {
         soak.arg("--short");
     } else {

@@ -128,19 +128,12 @@ fn print_row(name: &str, record: &Value) {
 }
 
 fn builds(arguments: &Arguments) -> Result<Vec<Build>> {
-    let here = std::env::current_exe()?;
-    let sibling = |file: &str| -> Result<PathBuf> {
-        let path = here.with_file_name(file);
-        if !path.exists() {
-            bail!("{} is missing: run `cargo xtask soak`, which builds it", path.display());
-        }
-        Ok(path)
-    };
+    let worker = std::env::current_exe()?.with_file_name("hostile-worker");
+    if !worker.exists() {
+        bail!("{} is missing: run `cargo xtask soak`, which builds it", worker.display());
+    }
     let build = |name: &str, path, part| Build { name: name.into(), path, part, loads: true };
-    let mut builds = vec![
-        build("plain", sibling("hostile-worker")?, 1),
-        build("jemalloc", sibling("hostile-worker-jemalloc")?, VARIANT_PART),
-    ];
+    let mut builds = vec![build("plain", worker, 1)];
     for also in &arguments.also {
         let (name, path) = also.rsplit_once('=').context("--also needs NAME=PATH")?;
         let loads = !name.starts_with("static");
