@@ -13,12 +13,14 @@
 //! - [`SessionAnswer`]: who is logged in
 //! - [`SymbolsAnswer`], [`SymbolsVerifyAnswer`], [`SymbolUploadAnswer`], [`SymbolsGcAnswer`],
 //!   [`SymbolsFetchAnswer`]: symbol files
+//! - [`SqlRequest`], [`SqlAnswer`]: queries in SQL
 //! - [`Failure`]: any answer that is no success
 //! - [`time`]: the notation of times in requests
 
 mod events;
 mod profile;
 mod session;
+mod sql;
 mod symbols;
 mod tasks;
 mod telemetry;
@@ -39,6 +41,7 @@ pub use profile::{
     TimelineAnswer, Totals, Unnamed, UnnamedModule,
 };
 pub use session::SessionAnswer;
+pub use sql::{SqlAnswer, SqlCell, SqlColumn, SqlFormat, SqlRequest};
 pub use symbols::{
     SymbolFetch, SymbolFile, SymbolProblem, SymbolUploadAnswer, SymbolsAnswer, SymbolsFetchAnswer,
     SymbolsFetchRequest, SymbolsGcAnswer, SymbolsGcRequest, SymbolsVerifyAnswer,

@@ -18,6 +18,8 @@ pub struct SessionAnswer {
     pub note: String,
     /// Whether the token is that of a browser's login, which a logout ends.
     pub logged_in: bool,
+    /// Whether the caller may ask in SQL, and the collector answers.
+    pub sql: bool,
     /// When the token or the login expires; `None`: never.
     pub expires: Option<String>,
     /// When the token or the login expires, since the Unix epoch.

@@ -52,6 +52,7 @@ fn the_committed_typescript_is_up_to_date() {
         ResourcesAnswer, ResourceSeries, RunName, RunsAnswer, Run,
         EventsAnswer, FleetEvent, Update,
         SessionAnswer,
+        SqlRequest, SqlFormat, SqlAnswer, SqlCell, SqlColumn,
     ];
     let expected = expect_file!["../../collector/ui/src/core/api.ts"];
     expected.assert_eq(&(HEAD.to_owned() + &declarations));

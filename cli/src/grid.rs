@@ -48,14 +48,15 @@ pub(crate) enum Align {
 /// Rows under a header.
 #[derive(Debug)]
 pub(crate) struct Grid {
-    columns: Vec<(&'static str, Align)>,
+    columns: Vec<(String, Align)>,
     rows: Vec<Vec<String>>,
 }
 
 impl Grid {
     /// A grid without rows.
-    pub(crate) fn new(columns: &[(&'static str, Align)]) -> Self {
-        Grid { columns: columns.to_vec(), rows: Vec::new() }
+    pub(crate) fn new(columns: &[(&str, Align)]) -> Self {
+        let own = |(name, align): &(&str, Align)| ((*name).to_owned(), *align);
+        Grid { columns: columns.iter().map(own).collect(), rows: Vec::new() }
     }
 
     /// Adds a row with a cell for each column. Control characters in cells are escaped.
@@ -74,7 +75,7 @@ impl Grid {
     }
 
     fn text_within(&self, width_max: usize) -> String {
-        let header: Vec<String> = self.columns.iter().map(|(name, _)| (*name).to_owned()).collect();
+        let header: Vec<String> = self.columns.iter().map(|(name, _)| name.clone()).collect();
         let lines = || std::iter::once(&header).chain(&self.rows);
         let shown = (0..self.columns.len()).filter(|column| self.has_values(*column));
         let shown: Vec<(usize, usize)> = shown
@@ -97,7 +98,7 @@ impl Grid {
     /// The columns that fit, from the left, with their widths.
     fn fitted(&self, shown: &[(usize, usize)], width_max: usize) -> Vec<(usize, usize)> {
         let least = |(column, width): &(usize, usize)| match self.columns[*column].1 {
-            Align::Left => (*width).min(SHORT_COLUMNS.max(length(self.columns[*column].0))),
+            Align::Left => (*width).min(SHORT_COLUMNS.max(length(&self.columns[*column].0))),
             Align::Sentence => (*width).min(SENTENCE_COLUMNS),
             Align::Time | Align::Right | Align::Count => *width,
         };

@@ -27,6 +27,8 @@ mod progress;
 mod report;
 mod service_manager;
 mod signals;
+#[cfg(feature = "sql")]
+mod sql;
 mod trace;
 mod view;
 mod zone;
@@ -92,6 +94,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Workers(args) => command::workers::run(&args),
         Command::Doctor(args) => command::doctor::run(&args),
         Command::Store(args) => command::store::run(&args),
+        Command::Sql(args) => command::sql::run(&args),
         Command::Symbols(args) => command::symbols::run(&args),
         Command::Tls(args) => command::tls::run(&args),
         Command::Token(args) => command::token::run(&args),

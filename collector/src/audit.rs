@@ -16,6 +16,7 @@ use crate::serve::Identity;
 static SETTINGS: LineLimit = LineLimit::new();
 static RUNS: LineLimit = LineLimit::new();
 static THREAD_DUMPS: LineLimit = LineLimit::new();
+static SQL: LineLimit = LineLimit::new();
 static SYMBOLS: LineLimit = LineLimit::new();
 
 /// A text from outside, as a line has it.
@@ -107,6 +108,15 @@ pub(crate) fn thread_dump(who: &Identity, workers: &[String]) {
         let who = &*short(&who.to_string());
         let workers = &*named(workers);
         tracing::info!(target: "audit", who, workers, suppressed, "thread dump");
+    }
+}
+
+/// A query in SQL was asked.
+pub(crate) fn sql(who: &Identity, query: &str) {
+    if let Some(Admitted { suppressed }) = SQL.admit() {
+        let who = &*short(&who.to_string());
+        let query = &*short(query);
+        tracing::info!(target: "audit", who, query, suppressed, "SQL");
     }
 }
 

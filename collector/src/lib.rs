@@ -74,7 +74,7 @@ pub use query::{EndedTask, EndedTasksOf, compare_ended_tasks};
 pub use recovery::{DataError, StoreOptions};
 pub use serve::{
     EncodedTasks, ForwardContent, ForwardError, ForwardOptions, ForwardTarget, ScrapeTarget,
-    ServeError, ServeOptions, Server, report_document,
+    ServeError, ServeOptions, Server, SqlProgram, report_document,
 };
 pub use shares::{Quota, QuotaError, QuotaSettings};
 pub use store::wal::WalError;

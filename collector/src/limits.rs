@@ -9,11 +9,12 @@ mod filters;
 mod forward;
 mod messages;
 mod pushed;
+mod sql;
 mod symbols;
 
 use std::time::Duration;
 
-pub use self::{bucket::*, filters::*, forward::*, messages::*, pushed::*, symbols::*};
+pub use self::{bucket::*, filters::*, forward::*, messages::*, pushed::*, sql::*, symbols::*};
 
 /// The limits of a collector that can be configured. The defaults are the constants of this module.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -7,6 +7,7 @@ mod fuzz;
 mod packages;
 mod readers;
 mod soak;
+mod sql;
 mod test;
 mod tidy;
 

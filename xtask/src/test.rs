@@ -18,7 +18,7 @@ use xtask::{announce, cargo, page, root};
 
 use self::ahead::Ahead;
 use self::table::{Outcome, Stopwatch};
-use crate::{aarch64, clients, dist, fuzz, readers, tidy};
+use crate::{aarch64, clients, dist, fuzz, readers, sql, tidy};
 
 /// What to run.
 #[derive(clap::Args)]
@@ -36,6 +36,9 @@ pub(crate) struct Options {
     /// Run only the step `readers`.
     #[arg(long, conflicts_with_all = ["quick", "only", "clients"])]
     readers: bool,
+    /// Run only the step `sql`, which is no part of the whole.
+    #[arg(long, conflicts_with_all = ["quick", "only", "clients", "readers"])]
+    sql: bool,
     /// The collector that the step `clients` runs. Default: target/release/emberline.
     #[arg(long, value_name = "FILE")]
     emberline: Option<PathBuf>,
@@ -83,6 +86,8 @@ enum Step {
     Fuzz,
     /// Clients of other profilers from PyPI and npm, against a collector.
     Clients,
+    /// A program with the feature `sql`; only if it is asked for.
+    Sql,
 }
 
 /// The client of S3 servers. All steps select it but the build of the program that is shipped, which does not have it.
@@ -308,6 +313,9 @@ impl Options {
         if self.readers {
             return step == Step::Readers;
         }
+        if self.sql || step == Step::Sql {
+            return step == Step::Sql && (self.sql || self.only.contains(&step));
+        }
         is_named && !self.skip.contains(&step) && (is_quick || !self.quick)
     }
 }
@@ -389,6 +397,7 @@ impl Step {
                 let missing = clients::run(&options.emberline.clone().unwrap_or_else(built))?;
                 Ok(missing.map_or(Outcome::Passed, Outcome::Skipped))
             }
+            Step::Sql => sql::run().map(|()| Outcome::Passed),
         }
     }
 }

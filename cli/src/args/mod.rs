@@ -13,6 +13,7 @@ mod report;
 mod retention;
 mod scrape;
 mod service;
+mod sql;
 mod store;
 mod symbols;
 mod tls;
@@ -39,6 +40,7 @@ pub(crate) use reference::{CompletionsArgs, ManArgs};
 pub(crate) use report::{ReportArgs, ReportCommand, ReportDiffArgs};
 pub(crate) use scrape::{ScrapeArg, is_scraped_url};
 pub(crate) use service::{AckArg, DemoArgs, FleetWorkerArgs, LogFormat, ServeArgs};
+pub(crate) use sql::SqlArgs;
 pub(crate) use store::{StoreArgs, StoreCommand, StorePlaceArgs};
 pub(crate) use symbols::{
     CollectSymbolsArgs, FetchSymbolsArgs, ReduceSymbolsArgs, SymbolsArgs, SymbolsCommand,
@@ -126,6 +128,8 @@ pub(crate) enum Command {
     Doctor(DoctorArgs),
     /// Inspect, verify and compact a store on disk.
     Store(StoreArgs),
+    /// Ask in SQL: samples, tasks, resources and more, with names.
+    Sql(SqlArgs),
     /// Names of functions for stripped programs: upload, list, verify, remove.
     Symbols(SymbolsArgs),
     /// Make certificates for TLS.

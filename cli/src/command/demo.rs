@@ -18,6 +18,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use zeroize::Zeroizing;
 
+use super::serve::{data_arguments, sql_program};
 use crate::args::{DemoArgs, LISTEN_DEFAULT};
 use crate::client::Client;
 use crate::demo_tokens::{DemoTokenFiles, DemoTokens};
@@ -49,6 +50,7 @@ pub(crate) fn run(args: DemoArgs) -> anyhow::Result<()> {
     let options = ServeOptions {
         data: args.data.clone(),
         symbols: Some(symbols),
+        sql: sql_program(args.data.as_deref().map(data_arguments))?,
         retention: (&args.retention).into(),
         tokens: TokenSource::Fixed(tokens.records.clone()),
         ..ServeOptions::default()

@@ -15,6 +15,7 @@ pub(crate) mod resources;
 mod rows;
 pub(crate) mod runs;
 pub(crate) mod serve;
+pub(crate) mod sql;
 pub(crate) mod store;
 pub(crate) mod symbols;
 pub(crate) mod tasks;

@@ -1,6 +1,7 @@
 //! `emberline serve`
 
 use std::collections::HashSet;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +11,8 @@ use collector::auth::{TokenFile, TokenSource};
 use collector::serve::{Reloader, TlsOptions};
 use collector::store::{Ack, StorePlace};
 use collector::{
-    Collector, ForwardOptions, Limits, ScrapeTarget, ServeOptions, StoreOptions, SymbolSource,
+    Collector, ForwardOptions, Limits, ScrapeTarget, ServeOptions, SqlProgram, StoreOptions,
+    SymbolSource,
 };
 use tls::CertificateFiles;
 use tokio::signal::unix::{SignalKind, signal};
@@ -112,6 +114,27 @@ fn store_lines(store: Option<&StoreOptions>, data: Option<&Path>) -> Vec<String>
     vec![format!("data is stored in {place}/{name}"), acknowledged]
 }
 
+/// Where the collector's store is, as arguments of `emberline sql`; `None` if it keeps nothing.
+fn store_arguments(args: &ServeArgs) -> Option<Vec<OsString>> {
+    let Some((place, name)) = args.store.as_ref().zip(args.name.as_ref()) else {
+        return args.data.as_deref().map(data_arguments);
+    };
+    let [place, name] = [place.to_string(), name.to_string()];
+    Some(vec!["--store".into(), place.into(), "--name".into(), name.into()])
+}
+
+/// The same for a folder.
+pub(super) fn data_arguments(data: &Path) -> Vec<OsString> {
+    vec!["--data".into(), data.into()]
+}
+
+/// The program that answers queries in SQL from a store: this one, if it can.
+pub(super) fn sql_program(store: Option<Vec<OsString>>) -> anyhow::Result<Option<SqlProgram>> {
+    let Some(store) = store.filter(|_| cfg!(feature = "sql")) else { return Ok(None) };
+    let program = std::env::current_exe().context("cannot find this program's file")?;
+    Ok(Some(SqlProgram { program, store }))
+}
+
 /// The services to ask for profiles; each name is a worker.
 fn scrape_targets(scrapes: Vec<ScrapeArg>) -> Result<Vec<ScrapeTarget>, BadInput> {
     if scrapes.len() > SCRAPES_MAX {
@@ -137,6 +160,7 @@ async fn serve(args: ServeArgs) -> anyhow::Result<()> {
     let stop = StopRequests::listen().context("could not listen for Ctrl-C and SIGTERM")?;
     survive_hangup().context("could not listen for SIGHUP")?;
     let store = store_options(&args);
+    let sql = sql_program(store_arguments(&args))?;
     let store_lines = store_lines(store.as_ref(), args.data.as_deref());
     let mut limits = Limits::default();
     if let Some(milliseconds) = args.owner_watch {
@@ -172,6 +196,7 @@ async fn serve(args: ServeArgs) -> anyhow::Result<()> {
         data: args.data,
         store,
         symbols,
+        sql,
         limits,
         quotas: quota_settings(&args.quotas)?,
         task_label: args.task_label,

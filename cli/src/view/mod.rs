@@ -7,6 +7,7 @@ pub(crate) mod report_diff;
 pub(crate) mod resources;
 pub(crate) mod runs;
 pub(crate) mod settings;
+pub(crate) mod sql;
 pub(crate) mod store;
 pub(crate) mod symbols;
 pub(crate) mod tasks;

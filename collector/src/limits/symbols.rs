@@ -5,6 +5,9 @@ use std::time::Duration;
 /// Longest time by which names of functions may delay an answer.
 pub const NAMING_WAIT_MAX: Duration = Duration::from_millis(200);
 
+/// Longest time to look up all names of a store's functions for a query in SQL.
+pub const NAMING_ALL_MAX: Duration = Duration::from_secs(10);
+
 /// Addresses that are looked up at once, between two looks at the clock.
 pub const LOOKUP_ADDRESSES: usize = 2_048;
 

@@ -23,7 +23,9 @@ use self::files::SymbolFiles;
 pub(crate) use self::files::{FileError, ListedFile};
 use self::finder::{Finder, Found};
 pub(crate) use self::upload::{Piece, Received, UploadError};
-use crate::limits::{LOOKUP_ADDRESSES, NAMED_ADDRESSES_MAX, NAMING_WAIT_MAX, SYMBOL_FETCHES_MAX};
+use crate::limits::{
+    LOOKUP_ADDRESSES, NAMED_ADDRESSES_MAX, NAMING_ALL_MAX, NAMING_WAIT_MAX, SYMBOL_FETCHES_MAX,
+};
 use crate::sync::lock;
 
 /// The functions at an address: the compiled one, then those inlined into it.
@@ -125,6 +127,14 @@ impl Naming {
     /// [`NAMING_WAIT_MAX`].
     pub(crate) fn names(&self, wanted: &Addresses) -> BTreeMap<Arc<str>, BTreeMap<u64, Functions>> {
         self.names_until(wanted, Instant::now() + NAMING_WAIT_MAX)
+    }
+
+    /// The names of these addresses, as many as [`NAMING_ALL_MAX`] allows.
+    pub(crate) fn all_names(
+        &self,
+        wanted: &Addresses,
+    ) -> BTreeMap<Arc<str>, BTreeMap<u64, Functions>> {
+        self.names_until(wanted, Instant::now() + NAMING_ALL_MAX)
     }
 
     fn names_until(

@@ -52,7 +52,7 @@ impl Collector {
             directory = Some(super::lock_folder(data)?);
         }
         let cache = table_cache(options, data)?;
-        let objects = bucket::connect(bucket, prefix, &options.name, cache)?;
+        let objects = bucket::connect(bucket, prefix, Some(&options.name), cache)?;
         Tables::check_place(&objects)?;
         let owner = Owner::take(&objects, settings.limits.owner_watch)?;
         let log_folder = data.filter(|_| options.ack == Ack::Disk);

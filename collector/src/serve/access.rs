@@ -100,6 +100,8 @@ pub(super) const ROUTES: &[Route] = &[
     route(Method::GET, "/api/v1/symbols/verify", Access::Operator),
     route(Method::POST, "/api/v1/symbols/gc", Access::Operator),
     route(Method::POST, "/api/v1/symbols/fetch", Access::Operator),
+    // It reads everything, and takes more of the machine than any other question.
+    route(Method::POST, "/api/v1/sql", Access::Operator),
     route(Method::GET, "/api/v1/updates", Access::Reader),
     route(Method::GET, "/api/v1/transfers", Access::Reader),
     route(Method::GET, "/api/v1/resources", Access::Reader),
@@ -119,6 +121,8 @@ pub(super) const ROUTES: &[Route] = &[
     route(Method::GET, "/transfers", Access::Reader),
     route(Method::GET, "/resources", Access::Reader),
     route(Method::GET, "/events", Access::Reader),
+    // Only its questions need an operator.
+    route(Method::GET, "/sql", Access::Reader),
     route(Method::GET, "/licenses", Access::Reader),
     route(Method::GET, "/licenses.txt", Access::Reader),
     route(Method::GET, "/favicon.ico", Access::Reader),

@@ -8,6 +8,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::Response;
 use axum::routing::{get, put};
 use profiler_core::WorkerId;
+use serde::de::DeserializeOwned;
 use tokio::time::{Instant, timeout_at};
 
 use super::answer;
@@ -39,6 +40,16 @@ pub(super) fn json_body(
         return Err(ErrorAnswer::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, error.to_owned()));
     }
     body.map_err(|error| ErrorAnswer::new(error.status(), error.body_text()))
+}
+
+/// The request in a body of JSON.
+pub(super) fn json_request<T: DeserializeOwned>(
+    headers: &HeaderMap,
+    body: Result<Bytes, BytesRejection>,
+) -> Result<T, ErrorAnswer> {
+    let body = json_body(headers, body)?;
+    serde_json::from_slice(&body)
+        .map_err(|error| ErrorAnswer::new(StatusCode::BAD_REQUEST, error.to_string()))
 }
 
 /// Requests dumps from agents and waits for at most [`CONTROL_WAIT_MAX`] in all.

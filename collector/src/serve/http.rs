@@ -16,7 +16,7 @@ use super::profile::answer_profile;
 use super::reader::{Asking, Pairs, Reader};
 use super::{
     access, agents, answer, file_paths, grafana, histogram_log, live_profile, metrics, page,
-    session, sse, symbols, tables, tasks_firefox, telemetry,
+    session, sql, sse, symbols, tables, tasks_firefox, telemetry,
 };
 use crate::limits::{
     CONTROL_REQUESTS_MAX, EVENT_SUBSCRIBERS_MAX, LIVE_PROFILES_MAX, PAGES_MAX, QUERIES_MAX,
@@ -61,6 +61,7 @@ fn routes_of(reader: Reader, updates: Router<Reader>, live: Router<Reader>) -> R
         .route("/api/v1/workers", get(workers))
         .merge(telemetry::routes())
         .merge(symbols::routes())
+        .merge(sql::routes())
         .merge(grafana::routes())
         .layer(from_fn_with_state(queries, admit))
         .layer(from_fn_with_state(times, metrics::measure));

@@ -36,6 +36,7 @@ mod retry;
 mod return_path;
 mod revocable;
 mod session;
+mod sql;
 mod sse;
 mod symbol_fetch;
 mod symbols;
@@ -75,6 +76,8 @@ use self::origin::PublicNames;
 pub use self::page::report_document;
 pub use self::push::ScrapeTarget;
 use self::reader::Reader;
+use self::sql::Sql;
+pub use self::sql::SqlProgram;
 use self::symbol_fetch::fetch_symbols;
 use crate::auth::{TokenFileError, TokenSource, Tokens};
 use crate::clock::Clock;
@@ -116,6 +119,8 @@ pub struct ServeOptions {
     pub store: Option<StoreOptions>,
     /// Where the collector looks for files with debug information; needs [`ServeOptions::data`].
     pub symbols: Option<SymbolSource>,
+    /// The program that answers queries in SQL, if any.
+    pub sql: Option<SqlProgram>,
     /// Limits on memory and disk.
     pub limits: Limits,
     /// Quotas of each identity without its own, where they differ from the defaults.
@@ -147,6 +152,7 @@ impl Default for ServeOptions {
             data: None,
             store: None,
             symbols: None,
+            sql: None,
             limits: Limits::default(),
             quotas: QuotaSettings::default(),
             retention: Retention::default(),
@@ -222,6 +228,7 @@ pub struct Server {
     connection_limits: ConnectionLimits,
     tokens: Arc<Tokens>,
     task_label: String,
+    sql: Option<SqlProgram>,
     scrapes: Vec<ScrapeTarget>,
     forward: ForwardOptions,
     /// Whether other machines can reach it without TLS or without a token.
@@ -253,6 +260,7 @@ impl Collector {
             clock,
             tokens,
             task_label,
+            sql,
             scrapes,
             forward,
         } = options;
@@ -298,6 +306,7 @@ impl Collector {
             connection_limits: ConnectionLimits::of_process(),
             tokens,
             task_label,
+            sql,
             scrapes,
             forward,
             is_exposed,
@@ -394,7 +403,8 @@ impl Server {
         let forwarding = Forwarding::start(&self.collector, self.forward);
         let served = self.collector.clone();
         // So all connections share its table; as a `Router`, each would have its own of 20 KB.
-        let reader = Reader::new(self.collector.clone());
+        let sql = Sql::new(self.sql);
+        let reader = Reader { sql, ..Reader::new(self.collector.clone()) };
         let gate = Gate::new(self.tokens, self.collector.state.clock.clone())
             .with_tls(self.certificate.is_some());
         let routes = router(reader, self.public_names, gate, &self.task_label, &stopping);

@@ -44,7 +44,7 @@ pub fn report_document() -> String {
 
 /// Addresses that the page itself interprets. All are one level deep, so that the relative addresses of
 /// the document work at each, also below the path of a proxy.
-const VIEWS: [&str; 9] = [
+const VIEWS: [&str; 10] = [
     "/",
     "/profile",
     "/compare",
@@ -53,6 +53,7 @@ const VIEWS: [&str; 9] = [
     "/transfers",
     "/resources",
     "/events",
+    "/sql",
     "/licenses",
 ];
 

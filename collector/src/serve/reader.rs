@@ -17,6 +17,7 @@ use tokio::time::timeout;
 use super::admission::ComputePermit;
 use super::error::ErrorAnswer;
 use super::identity::Identity;
+use super::sql::Sql;
 use crate::collector::Collector;
 use crate::limits::{
     CONTROL_REQUESTS_MAX, QUERIES_MAX, QUERIES_WAITING_MAX, QUERY_WAIT_MAX, TASK_ROWS_DEFAULT,
@@ -79,6 +80,7 @@ pub(super) struct Reader {
     pub(super) agent_queries: Arc<Semaphore>,
     /// Held while a run is started or stopped.
     pub(super) marking: Arc<tokio::sync::Mutex<()>>,
+    pub(super) sql: Sql,
 }
 
 impl Reader {
@@ -92,6 +94,7 @@ impl Reader {
             ))),
             agent_queries: Arc::new(Semaphore::new(SlotPool::capacity(CONTROL_REQUESTS_MAX))),
             marking: Arc::default(),
+            sql: Sql::new(None),
         }
     }
 

@@ -1,18 +1,22 @@
 //! `/api/v1/session`: what the sender of a request may do, and as whom.
 
 use api::SessionAnswer;
-use axum::extract::Extension;
+use axum::extract::{Extension, State};
 use axum::response::Response;
 use profiler_core::Timestamp;
 
 use super::answer;
 use super::error::ErrorAnswer;
 use super::gate::{Caller, Credential};
-use crate::auth::Role;
+use super::reader::Reader;
+use crate::auth::{Access, Role};
 use crate::query::format_time;
 
-pub(super) async fn session(caller: Extension<Caller>) -> Result<Response, ErrorAnswer> {
-    let answer = match caller.credential() {
+pub(super) async fn session(
+    State(reader): State<Reader>,
+    caller: Extension<Caller>,
+) -> Result<Response, ErrorAnswer> {
+    let mut answer = match caller.credential() {
         Credential::Token { record, session } => {
             let of_token = record.expires.map(|expires| {
                 let expires = i64::try_from(expires.as_nanosecond()).unwrap_or(i64::MAX);
@@ -25,6 +29,7 @@ pub(super) async fn session(caller: Extension<Caller>) -> Result<Response, Error
                 token: Some(record.id.to_string()),
                 note: record.note.clone(),
                 logged_in: session.is_some(),
+                sql: false,
                 expires: expires.map(format_time),
                 expires_ns: expires.map(Timestamp::unix_ns),
             }
@@ -34,5 +39,6 @@ pub(super) async fn session(caller: Extension<Caller>) -> Result<Response, Error
             SessionAnswer { role: Role::Operator.name().into(), ..SessionAnswer::default() }
         }
     };
+    answer.sql = reader.sql.is_available() && caller.credential().allows(Access::Operator);
     answer::json(&answer)
 }

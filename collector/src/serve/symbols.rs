@@ -9,9 +9,8 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::Response;
 use axum::routing::{get, post};
 use axum::{Extension, Router};
-use serde::de::DeserializeOwned;
 
-use super::agents::json_body;
+use super::agents::json_request;
 use super::answer;
 use super::error::ErrorAnswer;
 use super::identity::Identity;
@@ -89,16 +88,6 @@ async fn upload(
         answer::json(&answer::symbols_received(received))
     })
     .await
-}
-
-/// The request in a body of JSON.
-fn json_request<T: DeserializeOwned>(
-    headers: &HeaderMap,
-    body: Result<Bytes, BytesRejection>,
-) -> Result<T, ErrorAnswer> {
-    let body = json_body(headers, body)?;
-    serde_json::from_slice(&body)
-        .map_err(|error| ErrorAnswer::new(StatusCode::BAD_REQUEST, error.to_string()))
 }
 
 async fn remove_unused(

@@ -40,7 +40,7 @@ impl From<&Path> for StoreLocation {
 }
 
 impl StoreLocation {
-    fn open(&self) -> Result<OpenStore, StoreError> {
+    pub(super) fn open(&self) -> Result<OpenStore, StoreError> {
         let folder = match self {
             StoreLocation::Directory(folder) => folder.clone(),
             StoreLocation::Named(StorePlace::Directory(folder), name) => {
@@ -48,7 +48,7 @@ impl StoreLocation {
             }
             StoreLocation::Named(StorePlace::Bucket { bucket, prefix }, name) => {
                 let cache = TableCache::memory(TABLE_CACHE_MEMORY_BYTES);
-                let objects = bucket::connect(bucket, prefix, name, cache)?;
+                let objects = bucket::connect(bucket, prefix, Some(name), cache)?;
                 if objects.list("manifest")?.is_empty() {
                     return Err(StoreError::NoStoreInBucket { place: objects.place() });
                 }
@@ -61,10 +61,10 @@ impl StoreLocation {
 }
 
 /// A store that exists.
-struct OpenStore {
-    objects: Objects,
+pub(super) struct OpenStore {
+    pub(super) objects: Objects,
     /// `None` for a bucket.
-    folder: Option<PathBuf>,
+    pub(super) folder: Option<PathBuf>,
 }
 
 impl OpenStore {
@@ -268,7 +268,7 @@ pub fn compact(location: &StoreLocation) -> Result<CompactionReport, StoreError>
 }
 
 /// The recorded losses of a store.
-fn lost(manifest: &Manifest) -> Vec<Problem> {
+pub(super) fn lost(manifest: &Manifest) -> Vec<Problem> {
     let problem = |(name, reason): (String, &str)| Problem { name, reason: reason.to_owned() };
     manifest.all_lost().map(problem).collect()
 }

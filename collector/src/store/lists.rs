@@ -60,7 +60,7 @@ const FRAME_KINDS: [(FrameKind, &str); 10] = [
     (FrameKind::Thread, "thread"),
 ];
 
-fn kind_name(kind: FrameKind) -> &'static str {
+pub(super) fn kind_name(kind: FrameKind) -> &'static str {
     let found = FRAME_KINDS.iter().find(|(known, _)| *known == kind);
     found.expect("every kind is in the list").1
 }

@@ -21,6 +21,7 @@ mod seal;
 mod seal_telemetry;
 mod seal_windows;
 mod segment;
+mod snapshot;
 mod table;
 mod tables;
 mod task_json;
@@ -65,6 +66,7 @@ pub use inspect::{
     CompactionReport, FilesInfo, Problem, StoreInfo, StoreLocation, TableInfo, TableSum,
     Verification, compact, info, verify,
 };
+pub use snapshot::{SnapshotFile, SnapshotStacks, SnapshotTable, StoreSnapshot};
 
 #[cfg(test)]
 pub(crate) mod tests;

@@ -119,6 +119,18 @@ impl Objects {
         Objects { store, root: None, durability: None, bucket: None }
     }
 
+    /// The object store itself, for engines that read tables by themselves.
+    pub(crate) fn object_store(&self) -> Arc<dyn ObjectStore> {
+        self.store.clone()
+    }
+
+    /// The folders at the root.
+    pub(crate) fn root_folders(&self) -> Result<Vec<String>, StoreError> {
+        let listed = self.repeat(|| self.block_on(self.store.list_with_delimiter(None)));
+        let listed = listed.map_err(|source| self.failed("listing", "", source))?;
+        Ok(listed.common_prefixes.iter().map(ToString::to_string).collect())
+    }
+
     fn block_on<F: Future>(&self, future: F) -> F::Output {
         let runtime = self.bucket.as_ref().and_then(|bucket| bucket.runtime.as_ref());
         let _inside = runtime.map(|runtime| runtime.enter());

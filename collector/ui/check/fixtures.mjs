@@ -205,7 +205,7 @@ export function answersNamed(names) {
     balanced: true,
   };
   return {
-    session: { role: 'operator', token: null, note: '', logged_in: false, expires: null, expires_ns: null },
+    session: { role: 'operator', token: null, note: '', logged_in: false, sql: true, expires: null, expires_ns: null },
     profile: profile(nodes),
     timeline: {
       ...sampled(),

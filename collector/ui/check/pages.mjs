@@ -17,6 +17,7 @@ const PAGES = [
   'transfers',
   'resources',
   'events',
+  'sql',
   'licenses',
 ];
 /** Pages about one thing, by a name that a path cannot hold. */
@@ -121,6 +122,66 @@ export function pageChecks({ browser, checks, open, at, parameter, graph, apiUrl
     const text = await page.innerText('.machine');
     checks.expect(text.includes('limit 2.00 cores'), 'a limit is in the title of its measure', text);
     checks.expect(text.includes('25.0%') && !text.includes('ratio'), 'ratios are in percent', text);
+    await page.context().close();
+  }
+
+  /** A query is asked with its rows in a table, an error in place, and files of the same rows. */
+  async function sql() {
+    const page = await open(browser, checks, { expected: /status of 400/ });
+    await mockApi(page, answersNamed(['alpha', 'beta']));
+    const asked = [];
+    await page.context().route('**/api/v1/sql', (route) => {
+      const body = route.request().postDataJSON();
+      asked.push(body);
+      if (body.query.includes('nothing'))
+        return route.fulfill({ status: 400, json: { error: "table 'nothing' not found" } });
+      if (body.format === 'csv') return route.fulfill({ contentType: 'text/csv', body: 'task\nalpha\n' });
+      return route.fulfill({
+        json: {
+          columns: [
+            { name: 'task', type: 'text' },
+            { name: 'sum(x)', type: 'integer' },
+          ],
+          rows: [
+            [HOSTILE_NAMES[0], 1234567],
+            [null, 0.25],
+          ],
+          truncated: true,
+          data_until: '2026-01-01T00:00:00Z',
+          data_until_ns: 1767225600e9,
+          corrupt_files: ['tables/tasks/1.parquet'],
+        },
+      });
+    });
+    await page.goto(at(''));
+    await page.waitForSelector('nav a');
+    await page.keyboard.press('9');
+    await page.waitForSelector('textarea.query');
+    checks.equal(asked.length, 0, 'a query waits for its button');
+    await page.click('main button >> text=Run');
+    await page.waitForSelector('main tbody tr');
+    const cells = await page.$$eval('main tbody tr', (rows) =>
+      rows.map((row) => [...row.cells].map((cell) => cell.innerText)),
+    );
+    checks.equal(cells[0][1], '1,234,567', 'numbers have separators');
+    checks.equal(cells[1].join(), '–,0.25', 'null is no text');
+    const text = await page.innerText('main');
+    checks.expect(/first 2 rows/.test(text) && text.includes('corrupt files: tables/tasks/1'), 'what is missing', text);
+    await page.selectOption('main select', { label: 'Tables and views' });
+    const query = () => page.inputValue('textarea.query');
+    checks.equal(await query(), 'SHOW TABLES', 'an example is a query');
+    await page.reload();
+    await page.waitForSelector('textarea.query');
+    checks.equal(await query(), 'SHOW TABLES', 'the address has the query');
+    const [file] = await Promise.all([page.waitForEvent('download'), page.click('main button >> text=CSV')]);
+    checks.equal(file.suggestedFilename(), 'rows.csv', 'rows as a file');
+    checks.equal(asked.at(-1).format, 'csv', 'a file is asked for in its format');
+    await page.fill('textarea.query', 'SELECT * FROM nothing');
+    await page.press('textarea.query', 'Control+Enter');
+    await page.waitForSelector('main [role="alert"]');
+    const alert = await page.innerText('main [role="alert"]');
+    checks.expect(alert.includes("table 'nothing' not found"), 'an error is in place', alert);
+    await checkLayout(page, checks, 'sql');
     await page.context().close();
   }
 
@@ -613,6 +674,7 @@ export function pageChecks({ browser, checks, open, at, parameter, graph, apiUrl
       transfersResourcesAndEvents,
       machines,
       servers,
+      sql,
       alerts,
       themes,
       threadDumpNames,

@@ -16,7 +16,7 @@ import { chooseTheme, chosenTheme, prepareColors } from './core/colors';
 import { useKeys } from './core/keys';
 import { safeText } from './core/names';
 import { disconnectedAt, ingestStopped, pauseTime, togglePause, usePausedSeconds } from './core/query';
-import { fetchSession } from './core/session';
+import { fetchSession, session } from './core/session';
 import { fetchTaskNames } from './core/task-names';
 import { isLive, localZone, resolveRange } from './core/time';
 
@@ -30,6 +30,7 @@ const WorkerPage = lazy(async () => (await import('./pages/worker')).WorkerPage)
 const TransfersPage = lazy(async () => (await import('./pages/transfers')).TransfersPage);
 const ResourcesPage = lazy(async () => (await import('./pages/resources')).ResourcesPage);
 const EventsPage = lazy(async () => (await import('./pages/events')).EventsPage);
+const SqlPage = lazy(async () => (await import('./pages/sql')).SqlPage);
 const LicensesPage = lazy(async () => (await import('./pages/licenses')).LicensesPage);
 
 /** How much of the preceding link stays visible. */
@@ -47,6 +48,7 @@ const VIEWS: Record<string, { begin(): Promise<void> } | undefined> = {
   transfers: TransfersPage,
   resources: ResourcesPage,
   events: EventsPage,
+  sql: SqlPage,
   licenses: LicensesPage,
 };
 
@@ -61,6 +63,9 @@ const LINKS: [string, string][] = [
   ['events', 'Events'],
 ];
 
+/** Only where it answers. */
+const SQL_LINK: [string, string] = ['sql', 'SQL'];
+
 // The icon's address is relative to the document. Views one level deeper open without loading another
 // document.
 for (const icon of document.querySelectorAll<HTMLLinkElement>('link[rel="icon"]')) icon.setAttribute('href', icon.href);
@@ -69,18 +74,19 @@ function App() {
   const { page, item, params } = useAddress();
   const [help, setHelp] = useState(false);
   const range = resolveRange(rangeOf(params), nowMs());
+  const links = session.use()?.sql ? [...LINKS, SQL_LINK] : LINKS;
   useEffect(() => {
-    const label = item === null ? (LINKS.find(([to]) => to === page)?.[1] ?? page) : safeText(item, 60);
+    const label = item === null ? ([...LINKS, SQL_LINK].find(([to]) => to === page)?.[1] ?? page) : safeText(item, 60);
     document.title = page === '' ? 'Emberline' : `${label} · Emberline`;
     // The links do not all fit on a phone.
     const shownLink = document.querySelector('nav [aria-current]');
     shownLink?.parentElement?.scrollTo({ left: (shownLink as HTMLElement).offsetLeft - SEEN_BEFORE_PX });
   }, [page, item]);
   useKeys((key, target) => {
-    const at = ['1', '2', '3', '4', '5', '6', '7', '8'].indexOf(key);
+    const at = /^[1-9]$/.test(key) ? Number(key) - 1 : links.length;
     if (key === '?') setHelp(true);
     else if (key === ' ' && !/^(BUTTON|A|SUMMARY)$/.test(target.tagName)) togglePause();
-    else if (at >= 0) navigate(LINKS[at][0], sharedParams());
+    else if (at < links.length) navigate(links[at][0], sharedParams());
     else return false;
     return true;
   });
@@ -95,7 +101,7 @@ function App() {
             E<span class="wide-only">mberline</span>
           </a>
           <nav aria-label="Pages">
-            {LINKS.map(([to, label]) => (
+            {links.map(([to, label]) => (
               <a
                 key={to}
                 href={href(to, sharedParams())}
@@ -117,7 +123,9 @@ function App() {
         <ConnectionBanner />
       </div>
       <main tabIndex={-1}>
-        {item === null && <h1 class="visually-hidden">{LINKS.find(([to]) => to === page)?.[1] ?? page}</h1>}
+        {item === null && (
+          <h1 class="visually-hidden">{[...LINKS, SQL_LINK].find(([to]) => to === page)?.[1] ?? page}</h1>
+        )}
         <ErrorBoundary attempt={location.href}>
           {'error' in range ? <InvalidRange error={range.error} /> : view(page, item)}
         </ErrorBoundary>
@@ -160,6 +168,8 @@ function view(page: string, item: string | null) {
       return <ResourcesPage />;
     case 'events':
       return <EventsPage />;
+    case 'sql':
+      return <SqlPage />;
     case 'licenses':
       return <LicensesPage />;
     default:

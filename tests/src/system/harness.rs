@@ -21,8 +21,14 @@ const PROCESS_MAX: Duration = Duration::from_secs(300);
 /// The worker as built, with symbols and line tables.
 pub(crate) const TEST_WORKER: &str = env!("CARGO_BIN_EXE_test-worker");
 
+/// Names the program to test, with other features than the shipped one.
+const PROGRAM_VARIABLE: &str = "EMBERLINE_TEST_PROGRAM";
+
 /// The shipped binary, which `cargo xtask test` builds first.
 pub(crate) fn emberline() -> PathBuf {
+    if let Some(path) = std::env::var_os(PROGRAM_VARIABLE) {
+        return path.into();
+    }
     let worker = PathBuf::from(TEST_WORKER);
     let path = worker.with_file_name("emberline");
     assert!(path.exists(), "{} is missing: run `cargo build --release` first", path.display());

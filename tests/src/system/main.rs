@@ -33,6 +33,7 @@ mod restart;
 mod scrape;
 mod service;
 mod sockets;
+mod sql;
 mod symbols;
 mod terminal;
 mod tls;

@@ -9,7 +9,7 @@ use arrow_array::{
     TimestampNanosecondArray, UInt32Array, UInt64Array,
 };
 use arrow_ipc::writer::FileWriter;
-use arrow_schema::{ArrowError, DataType, Field, Schema, TimeUnit};
+use arrow_schema::{ArrowError, Field, Schema};
 
 use super::Table;
 use crate::store::{ListKind, Values};
@@ -27,7 +27,7 @@ impl Table {
     }
 
     fn write_arrow(&self, file: &mut Vec<u8>) -> Result<(), ArrowError> {
-        let fields = self.columns.iter().map(|(column, _)| field(column.name, column.kind));
+        let fields = self.columns.iter().map(|(column, _)| column.arrow_field());
         let schema = Arc::new(Schema::new(fields.collect::<Vec<Field>>()));
         let mut writer = FileWriter::try_new(file, &schema)?;
         for first in (0..self.rows).step_by(BATCH_ROWS) {
@@ -38,22 +38,6 @@ impl Table {
         }
         writer.finish()
     }
-}
-
-fn field(name: &str, kind: ListKind) -> Field {
-    let time = || DataType::Timestamp(TimeUnit::Nanosecond, Some("UTC".into()));
-    let (data_type, is_optional) = match kind {
-        ListKind::Text | ListKind::KeyText => (DataType::Utf8, false),
-        ListKind::Flag => (DataType::Boolean, false),
-        ListKind::Number32 => (DataType::UInt32, false),
-        ListKind::Number64 => (DataType::UInt64, false),
-        ListKind::Time => (time(), false),
-        ListKind::OptionalNumber64 => (DataType::UInt64, true),
-        ListKind::OptionalSigned64 => (DataType::Int64, true),
-        ListKind::OptionalTime => (time(), true),
-        ListKind::Fraction => (DataType::Float64, false),
-    };
-    Field::new(name, data_type, is_optional)
 }
 
 fn array(kind: ListKind, values: &Values, rows: Range<usize>) -> ArrayRef {

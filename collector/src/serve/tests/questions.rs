@@ -223,6 +223,7 @@ async fn an_unknown_or_repeated_parameter_path_or_method_is_rejected() {
         "/api/v1/symbols/verify",
         "/api/v1/symbols/gc",
         "/api/v1/symbols/fetch",
+        "/api/v1/sql",
         "/api/v1/updates",
         "/api/v1/transfers",
         "/api/v1/resources",

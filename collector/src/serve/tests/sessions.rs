@@ -167,7 +167,7 @@ async fn the_session_names_its_token_and_has_its_role() {
     let expires_ns = at(60).unix_ns() + nanoseconds(LOGIN_MAX);
     let expected = json!({
         "role": "reader", "token": token.id().to_string(), "note": "Ada <ada@example>",
-        "logged_in": true, "expires": "1970-01-13T01:47:40.000000000Z", "expires_ns": expires_ns,
+        "logged_in": true, "sql": false, "expires": "1970-01-13T01:47:40.000000000Z", "expires_ns": expires_ns,
     });
     assert_eq!(session, expected);
     assert_eq!(browser.fetch("PUT /api/v1/workers/settings").await.status, 403);

@@ -36,17 +36,16 @@ fn runtime() -> Result<Handle, StoreError> {
     Ok(runtime.insert(built).handle().clone())
 }
 
-/// Connects to the store of a collector. Sends nothing yet.
+/// Connects to the store of a collector, or to the place of all. Sends nothing yet.
 pub(super) fn connect(
     bucket: &str,
     prefix: &str,
-    name: &StoreName,
+    name: Option<&StoreName>,
     cache: TableCache,
 ) -> Result<Objects, StoreError> {
-    let root = match prefix {
-        "" => name.to_string(),
-        prefix => format!("{prefix}/{name}"),
-    };
+    let name = name.map(ToString::to_string);
+    let parts = [prefix, name.as_deref().unwrap_or_default()];
+    let root = parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("/");
     let place = format!("s3://{bucket}/{root}");
     let retry = RetryConfig {
         backoff: BackoffConfig {

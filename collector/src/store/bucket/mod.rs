@@ -215,8 +215,9 @@ fn shortened(text: &str) -> String {
     }
 }
 
-/// Makes requests to a bucket: its name, the prefix, the collector's name, and the cache of its tables.
-type Connect = fn(&str, &str, &StoreName, TableCache) -> Result<Objects, StoreError>;
+/// Makes requests to a bucket: its name, the prefix, the collector's name (`None`: all of the prefix), and the
+/// cache of its tables.
+type Connect = fn(&str, &str, Option<&StoreName>, TableCache) -> Result<Objects, StoreError>;
 
 static CLIENT: OnceLock<Connect> = OnceLock::new();
 
@@ -226,14 +227,14 @@ pub fn use_s3_client() {
     CLIENT.get_or_init(|| client::connect);
 }
 
-/// Connects to the store of a collector. Sends nothing yet.
+/// Connects to the store of a collector, or to the place of all. Sends nothing yet.
 ///
 /// # Errors
 /// If the program has no client, or it cannot be made of the environment's variables.
 pub(crate) fn connect(
     bucket: &str,
     prefix: &str,
-    name: &StoreName,
+    name: Option<&StoreName>,
     cache: TableCache,
 ) -> Result<Objects, StoreError> {
     let missing = || StoreError::NoBuckets { bucket: bucket.to_owned() };

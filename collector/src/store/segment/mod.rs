@@ -1,5 +1,6 @@
 //! Files of tables. They are Parquet, which only this module knows.
 
+mod arrow;
 mod bloom;
 mod bytes;
 mod column;

@@ -22,7 +22,7 @@ const KEYS: [string, string][] = [
   ['v', 'next view'],
   ['s', 'next coloring: crate, state, …'],
   ['space', 'pause/resume'],
-  ['1 … 8', 'pages, from left to right'],
+  ['1 … 9', 'pages, from left to right'],
   ['?', 'this help'],
 ];
 

@@ -1213,8 +1213,50 @@ export type SessionAnswer = {
   note: string,
   /** Whether the token is that of a browser's login, which a logout ends. */
   logged_in: boolean,
+  /** Whether the caller may ask in SQL, and the collector answers. */
+  sql: boolean,
   /** When the token or the login expires; `null`: never. */
   expires: string | null,
   /** When the token or the login expires, since the Unix epoch. */
   expires_ns: number | null,
+};
+
+/** The body of `POST /api/v1/sql`. */
+export type SqlRequest = {
+  /** One statement that reads. */
+  query: string,
+  /** Form of the answer; default: `json`. */
+  format: SqlFormat,
+  /** Most rows of the answer; default: 10,000. */
+  rows?: number,
+};
+
+/** The form of the rows. */
+export type SqlFormat = "json" | "csv" | "parquet" | "arrow";
+
+/** The rows of a query. */
+export type SqlAnswer = {
+  /** The columns, in the order of the cells. */
+  columns: Array<SqlColumn>,
+  /** The cells of each row. Times are texts in RFC 3339. */
+  rows: Array<Array<SqlCell>>,
+  /** Whether there are more rows. */
+  truncated: boolean,
+  /** When the version of the tables was published: it has no later data. */
+  data_until: string,
+  /** The same in nanoseconds since the Unix epoch. */
+  data_until_ns: number,
+  /** Files that are damaged or lost: their rows are missing. */
+  corrupt_files: Array<string>,
+};
+
+/** A value of a row. */
+export type SqlCell = null | boolean | number | number | number | string;
+
+/** A column of an answer. */
+export type SqlColumn = {
+  /** The name, which may repeat. */
+  name: string,
+  /** The type, as SQL calls it. */
+  type: string,
 };

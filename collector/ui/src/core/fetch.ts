@@ -20,19 +20,22 @@ export async function fetchJson<T>(url: string, signal?: AbortSignal): Promise<T
   return (await response.json()) as T;
 }
 
-/** Requests `url`; throws an [`ApiError`] unless the response is a success. */
-export async function fetchOk(url: string, signal?: AbortSignal): Promise<Response> {
+/** Requests `url`, or posts `body` to it; throws an [`ApiError`] unless the response is a success. */
+export async function fetchOk(url: string, signal?: AbortSignal, body?: object): Promise<Response> {
   let response: Response;
+  const headers: Record<string, string> = { accept: 'application/json' };
+  if (body) headers['content-type'] = 'application/json';
+  const post = body ? { method: 'POST', body: JSON.stringify(body) } : {};
   try {
-    response = await fetch(url, { signal: signal ?? null, headers: { accept: 'application/json' } });
+    response = await fetch(url, { signal: signal ?? null, headers, ...post });
   } catch (error) {
     if (signal?.aborted) throw error;
     throw new ApiError('connection', 'The collector cannot be reached.');
   }
   if (response.ok) return response;
-  const body = (await response.json().catch(() => ({}))) as Partial<Failure>;
-  const message = body.error ?? `The collector responded with ${response.status} ${response.statusText}.`;
-  throw new ApiError(kindOf(response.status), message, body.nearest);
+  const failure = (await response.json().catch(() => ({}))) as Partial<Failure>;
+  const message = failure.error ?? `The collector responded with ${response.status} ${response.statusText}.`;
+  throw new ApiError(kindOf(response.status), message, failure.nearest);
 }
 
 function kindOf(status: number): ApiError['kind'] {

@@ -1,0 +1,81 @@
+//! `emberline sql`
+
+use std::io::Read as _;
+
+use anyhow::Context as _;
+use api::{SqlAnswer, SqlFormat, SqlRequest};
+use collector::limits::SQL_QUERY_BYTES_MAX;
+
+use super::rows::reject_terminal;
+use crate::args::{FileFormat, SqlArgs};
+use crate::client::Client;
+use crate::exit::BadInput;
+use crate::format;
+use crate::output::{json_line, put, say_wrapped};
+use crate::view::View as _;
+
+pub(crate) fn run(args: &SqlArgs) -> anyhow::Result<()> {
+    let file = args.output.file();
+    let format = format::choose(args.format, file)?;
+    let (asked_format, extension) = match format {
+        FileFormat::Table | FileFormat::Json => (SqlFormat::Json, "json"),
+        FileFormat::Csv => (SqlFormat::Csv, "csv"),
+        FileFormat::Parquet => (SqlFormat::Parquet, "parquet"),
+        FileFormat::Arrow => (SqlFormat::Arrow, "arrow"),
+    };
+    if matches!(format, FileFormat::Parquet | FileFormat::Arrow) {
+        reject_terminal(extension, file, &format!("rows.{extension}"))?;
+    }
+    let asked = SqlRequest { query: query(args)?, format: asked_format, rows: args.rows };
+    let content = if args.data.is_some() || args.store.is_some() {
+        from_store(args, &asked)?
+    } else {
+        Client::new(&args.url.url)?.post("sql", &asked)?.body
+    };
+    match format {
+        FileFormat::Table => {
+            let answer: SqlAnswer =
+                serde_json::from_slice(&content).context("unexpected response to a query")?;
+            answer.notes().iter().for_each(|note| say_wrapped(note));
+            put(file, answer.text().as_bytes())
+        }
+        // The process of a collector passes the bytes on.
+        FileFormat::Json if !args.limited => put(file, &json_line(content)),
+        _ => put(file, &content),
+    }
+}
+
+fn query(args: &SqlArgs) -> anyhow::Result<String> {
+    if args.query != "-" {
+        return Ok(args.query.clone());
+    }
+    let mut text = String::new();
+    let longest = SQL_QUERY_BYTES_MAX as u64 + 1;
+    let read = std::io::stdin().take(longest).read_to_string(&mut text);
+    read.context("the query on standard input cannot be read")?;
+    Ok(text)
+}
+
+#[cfg(feature = "sql")]
+fn from_store(args: &SqlArgs, asked: &SqlRequest) -> anyhow::Result<Vec<u8>> {
+    if asked.query.len() > SQL_QUERY_BYTES_MAX {
+        return Err(too_long().into());
+    }
+    if args.limited {
+        crate::sql::limit_process()?;
+    }
+    let stores = crate::sql::open(args.data.as_deref(), args.store.as_ref(), &args.name)?;
+    crate::sql::answer(stores, asked)
+}
+
+#[cfg(feature = "sql")]
+fn too_long() -> BadInput {
+    BadInput(format!("the query is too long; at most {SQL_QUERY_BYTES_MAX} bytes are allowed"))
+}
+
+#[cfg(not(feature = "sql"))]
+fn from_store(_: &SqlArgs, _: &SqlRequest) -> anyhow::Result<Vec<u8>> {
+    let text = "this program was built without the feature `sql`, so it cannot read a store by itself; ask a \
+                collector that has it (--url), or run: cargo install --features sql emberline-cli";
+    Err(BadInput(text.to_owned()).into())
+}

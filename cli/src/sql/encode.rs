@@ -1,0 +1,182 @@
+//! Rows in the forms of answers.
+
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use api::time::format_time;
+use api::{SqlAnswer, SqlCell, SqlColumn, SqlFormat};
+use datafusion::arrow::array::{Array, ArrayRef, AsArray as _, RecordBatch};
+use datafusion::arrow::compute::cast;
+use datafusion::arrow::csv::WriterBuilder;
+use datafusion::arrow::datatypes::{
+    DataType, Field, Float64Type, Int64Type, Schema, TimeUnit, UInt64Type,
+};
+use datafusion::arrow::ipc::writer::FileWriter;
+use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
+use datafusion::parquet::arrow::ArrowWriter;
+
+use super::{Facts, Rows};
+
+/// Times in answers and in CSV: RFC 3339 in UTC.
+const TIME_FORMAT: &str = "%Y-%m-%dT%H:%M:%S%.fZ";
+
+/// Encodes the rows.
+pub(super) fn encode(rows: &Rows, facts: &Facts, format: SqlFormat) -> anyhow::Result<Vec<u8>> {
+    match format {
+        SqlFormat::Json => json(rows, facts),
+        SqlFormat::Csv => csv(rows),
+        SqlFormat::Parquet => parquet(&plain(rows)?),
+        SqlFormat::Arrow => arrow(&plain(rows)?),
+    }
+}
+
+fn json(rows: &Rows, facts: &Facts) -> anyhow::Result<Vec<u8>> {
+    let column = |field: &Arc<Field>| SqlColumn {
+        name: field.name().clone(),
+        type_name: type_name(field.data_type()),
+    };
+    let mut cells = Vec::new();
+    for batch in &rows.batches {
+        let columns: Vec<Vec<SqlCell>> =
+            batch.columns().iter().map(values).collect::<anyhow::Result<_>>()?;
+        let mut columns: Vec<_> = columns.into_iter().map(Vec::into_iter).collect();
+        for _ in 0..batch.num_rows() {
+            cells.push(columns.iter_mut().filter_map(Iterator::next).collect());
+        }
+    }
+    let answer = SqlAnswer {
+        columns: rows.schema.fields().iter().map(column).collect(),
+        rows: cells,
+        truncated: rows.is_truncated,
+        data_until: format_time(facts.data_until.unix_ns()),
+        data_until_ns: facts.data_until.unix_ns(),
+        corrupt_files: facts.corrupt_files.clone(),
+    };
+    Ok(serde_json::to_vec(&answer)?)
+}
+
+/// The name of a type for people.
+fn type_name(data_type: &DataType) -> String {
+    match data_type {
+        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => "text".to_owned(),
+        DataType::Timestamp(..) => "timestamp".to_owned(),
+        DataType::Boolean => "boolean".to_owned(),
+        DataType::Null => "null".to_owned(),
+        DataType::Float16 | DataType::Float32 | DataType::Float64 => "double".to_owned(),
+        data_type if data_type.is_integer() => "integer".to_owned(),
+        data_type => data_type.to_string().to_lowercase(),
+    }
+}
+
+/// The cells of a column.
+fn values(column: &ArrayRef) -> anyhow::Result<Vec<SqlCell>> {
+    let data_type = column.data_type();
+    if data_type.is_unsigned_integer() {
+        let numbers = cast(column, &DataType::UInt64)?;
+        return Ok(cells(numbers.as_primitive::<UInt64Type>(), SqlCell::Unsigned));
+    }
+    if data_type.is_signed_integer() {
+        let numbers = cast(column, &DataType::Int64)?;
+        return Ok(cells(numbers.as_primitive::<Int64Type>(), SqlCell::Integer));
+    }
+    if data_type.is_floating() {
+        let numbers = cast(column, &DataType::Float64)?;
+        return Ok(cells(numbers.as_primitive::<Float64Type>(), SqlCell::Number));
+    }
+    if *data_type == DataType::Boolean {
+        return Ok(cells(column.as_boolean(), SqlCell::Boolean));
+    }
+    let options = format_options();
+    let formatter = ArrayFormatter::try_new(column, &options)?;
+    let cell = |row: usize| {
+        if column.is_null(row) {
+            return Ok(SqlCell::Null);
+        }
+        if let DataType::Timestamp(unit, _) = data_type {
+            return Ok(SqlCell::Text(time(column, row, *unit)?));
+        }
+        Ok(SqlCell::Text(formatter.value(row).try_to_string()?))
+    };
+    (0..column.len()).map(cell).collect()
+}
+
+fn cells<T>(
+    values: impl IntoIterator<Item = Option<T>>,
+    cell: impl Fn(T) -> SqlCell,
+) -> Vec<SqlCell> {
+    values.into_iter().map(|value| value.map_or(SqlCell::Null, &cell)).collect()
+}
+
+fn time(column: &ArrayRef, row: usize, unit: TimeUnit) -> anyhow::Result<String> {
+    let number = cast(&column.slice(row, 1), &DataType::Int64)?;
+    let number = number.as_primitive::<Int64Type>().value(0);
+    let nanoseconds = match unit {
+        TimeUnit::Second => 1_000_000_000,
+        TimeUnit::Millisecond => 1_000_000,
+        TimeUnit::Microsecond => 1_000,
+        TimeUnit::Nanosecond => 1,
+    };
+    Ok(format_time(number.saturating_mul(nanoseconds)))
+}
+
+fn format_options() -> FormatOptions<'static> {
+    FormatOptions::new().with_timestamp_format(Some(TIME_FORMAT))
+}
+
+fn csv(rows: &Rows) -> anyhow::Result<Vec<u8>> {
+    let mut content = Vec::new();
+    let builder = WriterBuilder::new()
+        .with_header(true)
+        .with_timestamp_tz_format(TIME_FORMAT.to_owned())
+        .with_timestamp_format(TIME_FORMAT.to_owned());
+    let mut writer = builder.build(&mut content);
+    if rows.batches.is_empty() {
+        writer.write(&RecordBatch::new_empty(rows.schema.clone())).context("writing CSV")?;
+    }
+    for batch in &rows.batches {
+        writer.write(batch).context("this type of column has no form in CSV; cast it to text")?;
+    }
+    drop(writer);
+    Ok(content)
+}
+
+/// Rows with plain texts: not all readers of files have views.
+fn plain(rows: &Rows) -> anyhow::Result<Rows> {
+    let field = |field: &Arc<Field>| {
+        let data_type = match field.data_type() {
+            DataType::Utf8View => DataType::Utf8,
+            other => other.clone(),
+        };
+        field.as_ref().clone().with_data_type(data_type)
+    };
+    let schema = Arc::new(Schema::new(rows.schema.fields().iter().map(field).collect::<Vec<_>>()));
+    let batch = |batch: &RecordBatch| {
+        let fields = schema.fields().iter();
+        let columns = batch.columns().iter().zip(fields);
+        let columns = columns.map(|(column, field)| cast(column, field.data_type()));
+        Ok(RecordBatch::try_new(schema.clone(), columns.collect::<Result<_, _>>()?)?)
+    };
+    let batches = rows.batches.iter().map(batch).collect::<anyhow::Result<_>>()?;
+    Ok(Rows { schema, batches, is_truncated: rows.is_truncated })
+}
+
+fn parquet(rows: &Rows) -> anyhow::Result<Vec<u8>> {
+    let mut content = Vec::new();
+    let mut writer = ArrowWriter::try_new(&mut content, rows.schema.clone(), None)?;
+    for batch in &rows.batches {
+        writer.write(batch).context("writing Parquet")?;
+    }
+    writer.close().context("writing Parquet")?;
+    Ok(content)
+}
+
+fn arrow(rows: &Rows) -> anyhow::Result<Vec<u8>> {
+    let mut content = Vec::new();
+    let mut writer = FileWriter::try_new(&mut content, &rows.schema)?;
+    for batch in &rows.batches {
+        writer.write(batch).context("writing Arrow")?;
+    }
+    writer.finish().context("writing Arrow")?;
+    drop(writer);
+    Ok(content)
+}

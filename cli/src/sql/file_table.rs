@@ -1,0 +1,109 @@
+//! A table of the store: Parquet files that the manifest lists.
+
+use std::sync::Arc;
+
+use collector::store::{SnapshotFile, SnapshotTable};
+use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion::catalog::{Session, TableProvider};
+use datafusion::common::stats::Precision;
+use datafusion::common::{ColumnStatistics, Result, ScalarValue, Statistics, project_schema};
+use datafusion::datasource::TableType;
+use datafusion::datasource::listing::PartitionedFile;
+use datafusion::datasource::physical_plan::{FileGroup, FileScanConfigBuilder, ParquetSource};
+use datafusion::datasource::source::DataSourceExec;
+use datafusion::execution::object_store::ObjectStoreUrl;
+use datafusion::logical_expr::{Expr, TableProviderFilterPushDown};
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::empty::EmptyExec;
+
+/// The column with the start of the period, in tables of sums.
+const PERIOD: &str = "ts";
+
+/// A table of one store.
+#[derive(Debug)]
+pub(super) struct FileTable {
+    store: ObjectStoreUrl,
+    schema: SchemaRef,
+    files: Vec<SnapshotFile>,
+}
+
+impl FileTable {
+    pub(super) fn new(store: ObjectStoreUrl, table: SnapshotTable) -> FileTable {
+        FileTable { store, schema: Arc::new(with_views(&table.schema)), files: table.files }
+    }
+
+    /// A file, with the bounds of its periods: so it is not opened for a range that it has nothing of.
+    fn file(&self, file: &SnapshotFile) -> PartitionedFile {
+        let mut statistics = Statistics::new_unknown(&self.schema);
+        statistics.num_rows = Precision::Exact(usize::try_from(file.rows).unwrap_or(usize::MAX));
+        if let Some(seconds) = &file.seconds
+            && let Ok(column) = self.schema.index_of(PERIOD)
+        {
+            // The exact end of the last period would need the tier; a greater maximum only reads more.
+            let time = |seconds: i64| {
+                ScalarValue::TimestampMillisecond(Some(seconds * 1_000), Some("UTC".into()))
+            };
+            statistics.column_statistics[column] = ColumnStatistics {
+                null_count: Precision::Exact(0),
+                min_value: Precision::Exact(time(i64::from(seconds.start))),
+                max_value: Precision::Exact(time(i64::from(seconds.end) - 1)),
+                ..ColumnStatistics::new_unknown()
+            };
+        }
+        PartitionedFile::new(file.path.clone(), file.bytes).with_statistics(Arc::new(statistics))
+    }
+}
+
+/// The same schema with views for texts: equal texts of a batch are in memory once.
+fn with_views(schema: &Schema) -> Schema {
+    let field = |field: &Arc<Field>| match field.data_type() {
+        DataType::Utf8 => field.as_ref().clone().with_data_type(DataType::Utf8View),
+        _ => field.as_ref().clone(),
+    };
+    Schema::new(schema.fields().iter().map(field).collect::<Vec<_>>())
+}
+
+#[async_trait::async_trait]
+impl TableProvider for FileTable {
+    fn schema(&self) -> SchemaRef {
+        self.schema.clone()
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::Base
+    }
+
+    async fn scan(
+        &self,
+        state: &dyn Session,
+        projection: Option<&Vec<usize>>,
+        _filters: &[Expr],
+        limit: Option<usize>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        if self.files.is_empty() {
+            return Ok(Arc::new(EmptyExec::new(project_schema(&self.schema, projection)?)));
+        }
+        let files = self.files.iter().map(|file| self.file(file)).collect();
+        let groups = FileGroup::new(files).split_files(state.config().target_partitions());
+        let rows = self.files.iter().map(|file| file.rows).sum::<u64>();
+        let mut statistics = Statistics::new_unknown(&self.schema);
+        // The optimizer answers nothing from a number that may be inexact.
+        statistics.num_rows = Precision::Inexact(usize::try_from(rows).unwrap_or(usize::MAX));
+        let source = Arc::new(ParquetSource::new(self.schema.clone()));
+        let scan = FileScanConfigBuilder::new(self.store.clone(), source)
+            .with_file_groups(groups)
+            .with_statistics(statistics)
+            .with_limit(limit)
+            .with_projection_indices(projection.cloned())?
+            .build();
+        Ok(DataSourceExec::from_data_source(scan))
+    }
+
+    fn supports_filters_pushdown(
+        &self,
+        filters: &[&Expr],
+    ) -> Result<Vec<TableProviderFilterPushDown>> {
+        // They skip files, row groups and pages.
+        Ok(vec![TableProviderFilterPushDown::Inexact; filters.len()])
+    }
+}

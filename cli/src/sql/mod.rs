@@ -1,0 +1,246 @@
+//! SQL over the files of stores, by DataFusion.
+//!
+//! ```text
+//! stores ─▶ catalog: tables of files, stacks in memory ─▶ views with names ─▶ one statement ─▶ rows ─▶ encode
+//! ```
+//!
+//! Nothing here writes, and nothing but the stores is read: there is no table of other files, and a statement
+//! that is no query is rejected.
+
+mod catalog;
+mod encode;
+mod file_table;
+mod stacks;
+mod views;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, anyhow};
+use api::SqlRequest;
+use collector::limits::{
+    SQL_ANSWER_BYTES_MAX, SQL_MEMORY_BYTES_MAX, SQL_ROWS_DEFAULT, SQL_SPILL_BYTES_MAX, SQL_TIME_MAX,
+};
+use collector::store::{StoreLocation, StoreName, StorePlace, StoreSnapshot};
+use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::error::DataFusionError;
+use datafusion::execution::SessionStateBuilder;
+use datafusion::execution::memory_pool::FairSpillPool;
+use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::prelude::{SQLOptions, SessionConfig, SessionContext};
+use datafusion::sql::sqlparser::parser::ParserError;
+use nix::sys::resource::{Resource, setrlimit};
+use profiler_core::Timestamp;
+use tokio_stream::StreamExt as _;
+
+use crate::exit::BadInput;
+
+/// Most address space of the process that answers for a collector: twice what its operators may take, and the
+/// tree of stacks.
+const ADDRESS_SPACE_MAX: u64 = 8 << 30;
+
+/// Most seconds of CPU time of that process.
+const CPU_SECONDS_MAX: u64 = 240;
+
+/// Most threads that compute.
+const THREADS_MAX: usize = 8;
+
+/// A store with the name of its collector.
+pub(crate) struct NamedStore {
+    pub(crate) name: String,
+    pub(crate) snapshot: StoreSnapshot,
+}
+
+/// The rows of a query.
+struct Rows {
+    schema: SchemaRef,
+    batches: Vec<RecordBatch>,
+    is_truncated: bool,
+}
+
+/// What is true of all rows.
+struct Facts {
+    /// The oldest version of the stores.
+    data_until: Timestamp,
+    corrupt_files: Vec<String>,
+}
+
+impl Facts {
+    fn of(stores: &[NamedStore]) -> Facts {
+        let published = stores.iter().map(|store| store.snapshot.published_at());
+        let lost = stores.iter().flat_map(|store| store.snapshot.lost());
+        Facts {
+            data_until: published.min().unwrap_or(Timestamp::from_unix_ns(0)),
+            corrupt_files: lost.map(|problem| problem.name).collect(),
+        }
+    }
+}
+
+/// Limits memory and CPU time of this process, and makes it the first to end when the machine has no memory.
+///
+/// # Errors
+/// If the system refuses.
+pub(crate) fn limit_process() -> anyhow::Result<()> {
+    let limit = |resource, most| setrlimit(resource, most, most);
+    limit(Resource::RLIMIT_AS, ADDRESS_SPACE_MAX).context("cannot limit memory")?;
+    limit(Resource::RLIMIT_CPU, CPU_SECONDS_MAX).context("cannot limit CPU time")?;
+    limit(Resource::RLIMIT_CORE, 0).context("cannot disable core files")?;
+    // A container may not allow it.
+    let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
+    Ok(())
+}
+
+/// Reads the newest versions of the stores.
+///
+/// # Errors
+/// If there is none, or one cannot be read.
+pub(crate) fn open(
+    data: Option<&Path>,
+    place: Option<&StorePlace>,
+    names: &[StoreName],
+) -> anyhow::Result<Vec<NamedStore>> {
+    let Some(place) = place else {
+        let folder = data.unwrap_or(Path::new("."));
+        let snapshot = StoreSnapshot::read(&StoreLocation::from(folder))?;
+        return Ok(vec![NamedStore { name: "store".to_owned(), snapshot }]);
+    };
+    let names = if names.is_empty() { place.names()? } else { names.to_vec() };
+    if names.is_empty() {
+        return Err(BadInput(format!("no collector has a store in {place}")).into());
+    }
+    let read = |name: StoreName| {
+        let location = StoreLocation::Named(place.clone(), name.clone());
+        Ok(NamedStore { name: name.to_string(), snapshot: StoreSnapshot::read(&location)? })
+    };
+    names.into_iter().map(read).collect()
+}
+
+/// Answers a query from these stores.
+///
+/// # Errors
+/// [`BadInput`] if the query is invalid or needs too much.
+pub(crate) fn answer(stores: Vec<NamedStore>, asked: &SqlRequest) -> anyhow::Result<Vec<u8>> {
+    let facts = Facts::of(&stores);
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(threads)
+        .enable_all()
+        .build()
+        .context("could not start threads")?;
+    let rows_max = asked.rows.map_or(SQL_ROWS_DEFAULT, |rows| rows as usize);
+    let query = run(stores, &asked.query, rows_max, threads);
+    let rows = runtime.block_on(async { tokio::time::timeout(SQL_TIME_MAX, query).await });
+    runtime.shutdown_timeout(Duration::ZERO);
+    let rows = rows.map_err(|_| {
+        let seconds = SQL_TIME_MAX.as_secs();
+        BadInput(format!(
+            "the query took longer than {seconds} s; ask for a shorter range or a coarser tier"
+        ))
+    })?;
+    encode::encode(&rows.map_err(explain)?, &facts, asked.format)
+}
+
+async fn run(
+    stores: Vec<NamedStore>,
+    query: &str,
+    rows_max: usize,
+    threads: usize,
+) -> Result<Rows, DataFusionError> {
+    let context = context(threads)?;
+    catalog::register(&context, stores).await?;
+    let read_only =
+        SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
+    let frame = context.sql_with_options(query, read_only).await?;
+    let schema: SchemaRef = Arc::new(frame.schema().as_arrow().clone());
+    let mut stream = frame.execute_stream().await?;
+    let mut rows = Rows { schema, batches: Vec::new(), is_truncated: false };
+    let mut room = rows_max;
+    let mut bytes = 0;
+    while let Some(batch) = stream.next().await {
+        let batch = batch?;
+        rows.is_truncated = batch.num_rows() > room;
+        let kept = batch.slice(0, batch.num_rows().min(room));
+        room -= kept.num_rows();
+        bytes += kept.get_array_memory_size();
+        if bytes > 4 * SQL_ANSWER_BYTES_MAX {
+            return Err(DataFusionError::ResourcesExhausted(
+                "the answer is too large; select fewer columns, or add LIMIT".to_owned(),
+            ));
+        }
+        rows.batches.push(kept);
+        if rows.is_truncated {
+            break;
+        }
+    }
+    Ok(rows)
+}
+
+fn context(threads: usize) -> Result<SessionContext, DataFusionError> {
+    let config = SessionConfig::new()
+        .with_default_catalog_and_schema("emberline", "public")
+        .with_information_schema(true)
+        .with_target_partitions(threads);
+    let runtime = RuntimeEnvBuilder::new()
+        .with_memory_pool(Arc::new(FairSpillPool::new(SQL_MEMORY_BYTES_MAX)))
+        .with_max_temp_directory_size(SQL_SPILL_BYTES_MAX)
+        .build_arc()?;
+    let state = SessionStateBuilder::new()
+        .with_config(config)
+        .with_runtime_env(runtime)
+        .with_default_features()
+        .build();
+    Ok(SessionContext::new_with_state(state))
+}
+
+/// The error of a query for people. All but a failure of the store is invalid input.
+fn explain(error: DataFusionError) -> anyhow::Error {
+    let reason = match error.find_root() {
+        DataFusionError::ObjectStore(_)
+        | DataFusionError::IoError(_)
+        | DataFusionError::ParquetError(_) => {
+            return anyhow!("the store cannot be read: {}", first_line(&error.to_string()));
+        }
+        DataFusionError::ResourcesExhausted(reason) => format!(
+            "the query needs more than the {} MiB that it may take: {}; ask for a shorter range or a coarser tier",
+            SQL_MEMORY_BYTES_MAX >> 20,
+            first_line(reason)
+        ),
+        DataFusionError::Plan(reason) if reason.contains("L not supported") => not_reading(reason),
+        DataFusionError::Plan(reason) if reason.starts_with("Statement not supported") => {
+            not_reading(reason)
+        }
+        DataFusionError::Plan(reason) if reason.starts_with("table '") => {
+            format!("{}; SHOW TABLES lists them", first_line(reason))
+        }
+        DataFusionError::Plan(reason) | DataFusionError::NotImplemented(reason) => {
+            first_line(reason).to_owned()
+        }
+        DataFusionError::SQL(error, _) => match &**error {
+            ParserError::ParserError(reason) | ParserError::TokenizerError(reason) => {
+                first_line(reason).to_owned()
+            }
+            error => error.to_string(),
+        },
+        DataFusionError::SchemaError(error, _) => first_line(&error.to_string()).to_owned(),
+        DataFusionError::ArrowError(error, _) => first_line(&error.to_string()).to_owned(),
+        root => first_line(&root.strip_backtrace()).to_owned(),
+    };
+    BadInput(reason).into()
+}
+
+/// A statement that would change something.
+fn not_reading(reason: &str) -> String {
+    format!(
+        "{}; queries only read: SELECT, SHOW TABLES, SHOW COLUMNS FROM, EXPLAIN",
+        first_line(reason)
+    )
+}
+
+fn first_line(text: &str) -> &str {
+    text.lines().next().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,104 @@
+//! Rows of a query in SQL.
+
+use api::{SqlAnswer, SqlCell};
+use flamegraph::text::cell;
+
+use super::{View, corrupt_files, moment_in_zone};
+use crate::grid::Align::{Left, Right, Time};
+use crate::grid::Grid;
+
+/// Widest title of a column, in characters: an expression without a name can be long.
+const TITLE_COLUMNS_MAX: usize = 48;
+
+/// The type of times.
+const TIMESTAMP: &str = "timestamp";
+
+impl View for SqlAnswer {
+    fn notes(&self) -> Vec<String> {
+        let mut notes = vec![format!("data until {}", moment_in_zone(&self.data_until))];
+        if self.rows.is_empty() {
+            notes.push("no rows".to_owned());
+        }
+        if self.truncated {
+            let rows = self.rows.len();
+            notes.push(format!("only the first {rows} rows are shown; for more use --rows"));
+        }
+        notes.extend(corrupt_files(&self.corrupt_files));
+        notes
+    }
+
+    fn text(&self) -> String {
+        let is_number = |column: usize| {
+            let cells = self.rows.iter().map(|row| row.get(column).unwrap_or(&SqlCell::Null));
+            cells.clone().any(|cell| *cell != SqlCell::Null)
+                && cells.clone().all(|cell| !matches!(cell, SqlCell::Text(_) | SqlCell::Boolean(_)))
+        };
+        let is_time = |column: usize| self.columns[column].type_name == TIMESTAMP;
+        let titles: Vec<String> =
+            self.columns.iter().map(|column| cell(&column.name, TITLE_COLUMNS_MAX)).collect();
+        let columns = titles.iter().enumerate().map(|(number, title)| {
+            let align = match number {
+                number if is_time(number) => Time,
+                number if is_number(number) => Right,
+                _ => Left,
+            };
+            (title.as_str(), align)
+        });
+        let mut grid = Grid::new(&columns.collect::<Vec<_>>());
+        for row in &self.rows {
+            grid.push(row.iter().enumerate().map(|(number, cell)| match cell {
+                SqlCell::Text(time) if is_time(number) => moment_in_zone(time),
+                cell => text_of(cell),
+            }));
+        }
+        grid.text()
+    }
+}
+
+fn text_of(cell: &SqlCell) -> String {
+    match cell {
+        SqlCell::Null => String::new(),
+        SqlCell::Boolean(value) => value.to_string(),
+        SqlCell::Unsigned(number) => number.to_string(),
+        SqlCell::Integer(number) => number.to_string(),
+        SqlCell::Number(number) => number.to_string(),
+        SqlCell::Text(text) => text.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use api::SqlColumn;
+    use expect_test::expect;
+
+    use super::*;
+
+    #[test]
+    fn numbers_are_right_aligned_and_hostile_texts_are_escaped() {
+        let column = |name: &str| SqlColumn { name: name.to_owned(), type_name: String::new() };
+        let text = |text: &str| SqlCell::Text(text.to_owned());
+        let answer = SqlAnswer {
+            columns: vec![column("task"), column("sum(weight_ns)"), column("empty")],
+            rows: vec![
+                vec![text("load"), SqlCell::Unsigned(1_234_567), SqlCell::Null],
+                vec![text("a\u{1b}[2J"), SqlCell::Integer(-8), SqlCell::Null],
+            ],
+            truncated: true,
+            data_until: "2026-11-25T10:00:00Z".to_owned(),
+            data_until_ns: 0,
+            corrupt_files: vec!["tables/tasks/1.parquet".to_owned()],
+        };
+        expect![[r#"
+            task        sum(weight_ns)
+            load               1234567
+            a\u{1b}[2J              -8
+        "#]]
+        .assert_eq(&answer.text());
+        let notes = answer.notes();
+        assert!(notes[0].starts_with("data until "), "{notes:?}");
+        assert!(notes[1].contains("first 2 rows"), "{notes:?}");
+        assert!(notes[2].contains("tables/tasks/1.parquet"), "{notes:?}");
+        let empty = SqlAnswer { rows: Vec::new(), truncated: false, ..answer };
+        assert_eq!(empty.notes()[1], "no rows");
+    }
+}

@@ -1,2 +1,0 @@
-//# allFunctionsCalledOnLoad
-import{Qt as e,X as t,ft as n,nn as r,vt as i,xt as a}from"./page-common-v7jQu_W6.js";function o(){let[o,s]=r();return e(()=>{i(a(`licenses.txt`)).then(e=>e.text()).then(s,()=>s(`The collector cannot be reached.`))},[]),o===void 0?n(t,{}):n(`section`,{children:[n(`h2`,{children:`Licenses`}),n(`pre`,{class:`licenses`,children:o})]})}export{o as LicensesPage};

@@ -1,0 +1,30 @@
+//! Limits on queries in SQL.
+
+use std::time::Duration;
+
+/// Longest query, in bytes.
+pub const SQL_QUERY_BYTES_MAX: usize = 64 << 10;
+
+/// Queries in SQL that run at once, each in a process of its own.
+pub const SQL_QUERIES_MAX: usize = 2;
+
+/// Longest time of a query. Files of a store's version stay for 10 minutes.
+pub const SQL_TIME_MAX: Duration = Duration::from_secs(60);
+
+/// Most memory that the operators of a query take. Beyond it, sorts and sums use files.
+pub const SQL_MEMORY_BYTES_MAX: usize = 512 << 20;
+
+/// Most bytes of these files.
+pub const SQL_SPILL_BYTES_MAX: u64 = 2 << 30;
+
+/// Most rows of an answer unless the question says otherwise.
+pub const SQL_ROWS_DEFAULT: usize = 10_000;
+
+/// Most rows of an answer.
+pub const SQL_ROWS_MAX: usize = 1_000_000;
+
+/// Most bytes of an answer.
+pub const SQL_ANSWER_BYTES_MAX: usize = 64 << 20;
+
+/// Longest message of a process that answers, in bytes.
+pub const SQL_MESSAGE_BYTES_MAX: usize = 8 << 10;

@@ -1,0 +1,202 @@
+//! Queries in SQL. Each is answered by a process of its own, which reads the store's files: one that needs too
+//! much memory or time, or ends the engine, costs its own answer only.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
+
+use api::{SqlFormat, SqlRequest};
+use axum::body::Bytes;
+use axum::extract::rejection::BytesRejection;
+use axum::extract::{DefaultBodyLimit, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::post;
+use axum::{Extension, Router};
+use profiler_core::limits::bounded;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::process::Command;
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+use super::agents::json_request;
+use super::error::ErrorAnswer;
+use super::identity::Identity;
+use super::reader::Reader;
+use crate::audit;
+use crate::limits::{
+    QUERY_WAIT_MAX, SQL_ANSWER_BYTES_MAX, SQL_MESSAGE_BYTES_MAX, SQL_QUERIES_MAX,
+    SQL_QUERY_BYTES_MAX, SQL_ROWS_DEFAULT, SQL_ROWS_MAX, SQL_TIME_MAX,
+};
+
+/// The program that answers queries in SQL.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SqlProgram {
+    /// It is run as `PROGRAM sql --limited ARGUMENTS --rows COUNT --format FORMAT -`, with the query on
+    /// its standard input.
+    pub program: PathBuf,
+    /// Where the store is: `--data DIR` or `--store URL --name NAME`.
+    pub store: Vec<OsString>,
+}
+
+/// Exit code of a program whose input is invalid.
+const INVALID_CODE: i32 = 2;
+
+/// Variables that the program keeps, by the start of their names: access to a bucket, authorities of HTTPS
+/// servers, and the folder for temporary files.
+const KEPT_VARIABLES: [&str; 3] = ["AWS_", "SSL_CERT_", "TMPDIR"];
+
+/// Answers queries in SQL, a few at once.
+#[derive(Clone, Debug)]
+pub(super) struct Sql {
+    program: Option<Arc<SqlProgram>>,
+    room: Arc<Semaphore>,
+}
+
+impl Sql {
+    pub(super) fn new(program: Option<SqlProgram>) -> Sql {
+        Sql { program: program.map(Arc::new), room: Arc::new(Semaphore::new(SQL_QUERIES_MAX)) }
+    }
+
+    /// Whether the collector answers.
+    pub(super) fn is_available(&self) -> bool {
+        self.program.is_some()
+    }
+}
+
+pub(super) fn routes() -> Router<Reader> {
+    // A query may be escaped.
+    let bytes_max = 2 * SQL_QUERY_BYTES_MAX;
+    Router::new().route("/api/v1/sql", post(sql)).layer(DefaultBodyLimit::max(bytes_max))
+}
+
+async fn sql(
+    State(reader): State<Reader>,
+    Extension(identity): Extension<Identity>,
+    headers: HeaderMap,
+    body: Result<Bytes, BytesRejection>,
+) -> Result<Response, ErrorAnswer> {
+    let asked: SqlRequest = json_request(&headers, body)?;
+    check(&asked)?;
+    let program = reader.sql.program.clone().ok_or_else(|| {
+        let error = "this collector answers no SQL: it keeps nothing on disk (start it with --data DIR), or \
+                     its program was built without the feature `sql`";
+        ErrorAnswer::new(StatusCode::NOT_IMPLEMENTED, error.to_owned())
+    })?;
+    audit::sql(&identity, &asked.query);
+    let room = timeout(QUERY_WAIT_MAX, reader.sql.room.acquire()).await;
+    let _room = room.map_err(|_| ErrorAnswer::busy())?;
+    let answered = timeout(SQL_TIME_MAX, run(&program, &asked)).await;
+    let content = answered.map_err(|_| {
+        bad_request(format!(
+            "the query took longer than {} s; ask for a shorter range or a coarser tier",
+            SQL_TIME_MAX.as_secs()
+        ))
+    })??;
+    let content_type = match asked.format {
+        SqlFormat::Json => "application/json",
+        SqlFormat::Csv => "text/csv; charset=utf-8; header=present",
+        SqlFormat::Parquet => "application/vnd.apache.parquet",
+        SqlFormat::Arrow => "application/vnd.apache.arrow.file",
+    };
+    Ok(([(header::CONTENT_TYPE, content_type)], content).into_response())
+}
+
+fn bad_request(error: String) -> ErrorAnswer {
+    ErrorAnswer::new(StatusCode::BAD_REQUEST, error)
+}
+
+fn check(asked: &SqlRequest) -> Result<(), ErrorAnswer> {
+    if asked.query.len() > SQL_QUERY_BYTES_MAX {
+        return Err(bad_request(format!(
+            "the query has {} bytes; at most {SQL_QUERY_BYTES_MAX} are allowed",
+            asked.query.len()
+        )));
+    }
+    match asked.rows {
+        Some(rows) if rows == 0 || rows as usize > SQL_ROWS_MAX => {
+            Err(bad_request(format!("rows={rows} is not a number from 1 to {SQL_ROWS_MAX}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Runs the program. It is killed when this future is dropped.
+async fn run(program: &SqlProgram, asked: &SqlRequest) -> Result<Vec<u8>, ErrorAnswer> {
+    let failed = |error: std::io::Error| ErrorAnswer::internal(&error);
+    let format = match asked.format {
+        SqlFormat::Json => "json",
+        SqlFormat::Csv => "csv",
+        SqlFormat::Parquet => "parquet",
+        SqlFormat::Arrow => "arrow",
+    };
+    let rows = asked.rows.map_or(SQL_ROWS_DEFAULT, |rows| rows as usize);
+    let is_kept = |name: &OsString| {
+        KEPT_VARIABLES.iter().any(|start| name.as_encoded_bytes().starts_with(start.as_bytes()))
+    };
+    let mut child = Command::new(&program.program)
+        .args(["sql", "--limited"])
+        .args(&program.store)
+        .args(["--rows", &rows.to_string(), "--format", format, "-"])
+        .env_clear()
+        .envs(std::env::vars_os().filter(|(name, _)| is_kept(name)))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .map_err(failed)?;
+    let piped = "all three are pipes";
+    let mut input = child.stdin.take().expect(piped);
+    let output = child.stdout.take().expect(piped);
+    let messages = child.stderr.take().expect(piped);
+    let query = asked.query.as_bytes();
+    let (_, output, messages) = tokio::join!(
+        async move {
+            // A program that ends before it has read the query says why.
+            let _ = input.write_all(query).await;
+        },
+        async {
+            let output = read(output, SQL_ANSWER_BYTES_MAX).await;
+            if output.len() > SQL_ANSWER_BYTES_MAX {
+                // Otherwise it would wait for ever with the rest.
+                let _ = child.start_kill();
+            }
+            output
+        },
+        read(messages, SQL_MESSAGE_BYTES_MAX)
+    );
+    if output.len() > SQL_ANSWER_BYTES_MAX {
+        return Err(bad_request(format!(
+            "the answer has more than {SQL_ANSWER_BYTES_MAX} bytes; select fewer columns, or add LIMIT"
+        )));
+    }
+    let status = child.wait().await.map_err(failed)?;
+    if status.success() { Ok(output) } else { Err(failure(status, &messages)) }
+}
+
+/// Reads at most one byte more than `bytes_max`.
+async fn read(from: impl AsyncRead + Unpin, bytes_max: usize) -> Vec<u8> {
+    let mut content = Vec::new();
+    // A pipe that breaks ends like one that is closed.
+    let _ = from.take(bytes_max as u64 + 1).read_to_end(&mut content).await;
+    content
+}
+
+fn failure(status: ExitStatus, messages: &[u8]) -> ErrorAnswer {
+    let message = String::from_utf8_lossy(messages);
+    let message = bounded(message.trim(), SQL_MESSAGE_BYTES_MAX);
+    let message = message.strip_prefix("error: ").unwrap_or(&message);
+    match status.code() {
+        Some(INVALID_CODE) => bad_request(message.to_owned()),
+        Some(_) => ErrorAnswer::new(StatusCode::INTERNAL_SERVER_ERROR, message.to_owned()),
+        None => bad_request(format!(
+            "the query took more than its share of memory or processor time ({status}); ask for a shorter \
+             range or a coarser tier"
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,296 @@
+//! Queries in SQL: the same sums as the API, over one store and over several, and nothing but reading.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::{Value, json};
+
+use crate::harness::{Collector, Worker, emberline, output, run, wait_for};
+use crate::report_golden::{RANGE, golden_collector};
+
+/// Whether the program answers SQL; a line says why not.
+fn has_sql(folder: &Path) -> bool {
+    let probe = run(&["sql", "--data", folder.to_str().unwrap(), "SELECT 1"]);
+    let is_missing = said(&probe).contains("without the feature `sql`");
+    if is_missing {
+        println!("skipped: `cargo xtask test --sql` builds a program with the feature `sql`");
+    }
+    !is_missing
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// The rows of a query that succeeds.
+fn rows(arguments: &[&str], query: &str) -> Vec<Value> {
+    let done = run(&[&["sql", "--format", "json"][..], arguments, &[query]].concat());
+    assert!(done.status.success(), "{query}: {}", said(&done));
+    let answer: Value = serde_json::from_slice(&done.stdout).unwrap();
+    assert_eq!(answer["truncated"], false, "{query}");
+    answer["rows"].as_array().unwrap().clone()
+}
+
+fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or_else(|| panic!("{value} is no number"))
+}
+
+/// Nanoseconds by name in rows of a name and a number.
+fn by_name(rows: &[Value]) -> Vec<(String, u64)> {
+    let mut sums: Vec<_> = rows
+        .iter()
+        .map(|row| (row[0].as_str().unwrap_or("-").to_owned(), number(&row[1])))
+        .collect();
+    sums.sort();
+    sums
+}
+
+#[test]
+fn sums_of_sql_are_those_of_the_api() {
+    let folder = tempfile::tempdir().unwrap();
+    let collector = golden_collector(folder.path());
+    let store = folder.path().join("store");
+    if !has_sql(&store) {
+        return;
+    }
+    let url = collector.url();
+    let asked = ["--url", &url];
+    let range = format!("from={}&to={}&threads=all", RANGE[1], RANGE[3]);
+    let profile = collector.json(&format!("/api/v1/profile?{range}&state=all"));
+    for resolution in ["1s", "1m", "10m", "1h", "1d"] {
+        let query = format!("SELECT sum(weight_ns) FROM samples('{resolution}')");
+        assert_eq!(rows(&asked, &query)[0][0], profile["totals"]["total_ns"], "{query}");
+    }
+    let mut states = 0;
+    for state in ["cpu", "runnable", "lock", "sleep", "network", "disk", "other"] {
+        let timeline = collector.json(&format!("/api/v1/timeline?{range}&state={state}"));
+        let series = timeline["series"].as_array().unwrap().iter();
+        let totals = series.map(|one| json!([one["name"], one["totals"]["total_ns"]]));
+        let mut expected = by_name(&totals.collect::<Vec<_>>());
+        expected.retain(|(_, sum)| *sum > 0);
+        states += usize::from(!expected.is_empty());
+        let query = format!(
+            "SELECT task, sum(weight_ns) FROM samples('1s') WHERE state = '{state}' GROUP BY task"
+        );
+        assert_eq!(by_name(&rows(&asked, &query)), expected, "{state}");
+    }
+    assert!(states >= 3, "the store has few states: {states}");
+    // One task, of which most pages have nothing, and a range that ends within a file.
+    let of_task = collector.json(&format!(
+        "/api/v1/profile?from={}&to=2023-11-14T22:13:30Z&threads=all&state=all&task=task-0",
+        RANGE[1]
+    ));
+    let query = "SELECT sum(weight_ns) FROM samples('1s') WHERE task = 'task-0' \
+                 AND ts < '2023-11-14T22:13:30Z'";
+    assert_eq!(rows(&asked, query)[0][0], of_task["totals"]["total_ns"]);
+    // Each task once, and those that came as sums have no row.
+    let listed =
+        collector.json(&format!("/api/v1/tasks?from={}&to={}&limit=100000", RANGE[1], RANGE[3]));
+    let listed = listed["tasks"].as_array().unwrap().iter();
+    let ended = listed.filter(|task| task["outcome"] != "running").count();
+    let query = "SELECT count(*) FROM tasks WHERE outcome <> 'running'";
+    assert_eq!(rows(&asked, query), [json!([ended])]);
+    // The same without a collector, and while one runs.
+    let data = ["--data", store.to_str().unwrap()];
+    let query = "SELECT task, state, sum(weight_ns) FROM samples GROUP BY 1, 2 ORDER BY 1, 2";
+    assert_eq!(rows(&data, query), rows(&asked, query));
+}
+
+#[test]
+fn each_view_has_rows_with_names_and_a_node_has_its_stack() {
+    let folder = tempfile::tempdir().unwrap();
+    let collector = golden_collector(folder.path());
+    let store = folder.path().join("store");
+    if !has_sql(&store) {
+        return;
+    }
+    let data = ["--data", store.to_str().unwrap()];
+    for view in ["samples", "stacks", "tasks", "phases", "transfers", "resources", "workers"] {
+        let count = rows(&data, &format!("SELECT count(*), min(collector) FROM {view}"));
+        assert!(number(&count[0][0]) > 0, "{view}");
+        assert_eq!(count[0][1], "store", "{view}");
+    }
+    let hottest = rows(
+        &data,
+        "SELECT stack(node), task, function FROM samples WHERE worker IS NOT NULL \
+         ORDER BY weight_ns DESC LIMIT 1",
+    );
+    let [stack, task, function] = [0, 1, 2].map(|cell| hottest[0][cell].as_str().unwrap());
+    assert!(stack.starts_with(task) && stack.ends_with(function), "{hottest:?}");
+    let durations = rows(&data, "SELECT count(*) FROM tasks WHERE duration_ns < 0");
+    assert_eq!(durations, [json!([0])]);
+    // Of several rows of a task one counts.
+    let twice = "SELECT count(*) FROM (SELECT worker, epoch, id FROM tasks WHERE outcome <> 'running' \
+                 GROUP BY 1, 2, 3 HAVING count(*) > 1)";
+    assert_eq!(rows(&data, twice), [json!([0])]);
+    let tables = rows(&data, "SHOW TABLES");
+    assert!(tables.iter().any(|row| row[1] == "store" && row[2] == "samples_1s"), "{tables:?}");
+    drop(collector);
+}
+
+#[test]
+fn rows_leave_as_a_table_and_as_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let collector = golden_collector(folder.path());
+    if !has_sql(&folder.path().join("store")) {
+        return;
+    }
+    let url = collector.url();
+    let query = "SELECT 'größe' AS name, 1.5 AS value, now() < now() AS is_late, NULL AS nothing";
+    let table = run(&["sql", "--url", &url, query]);
+    let text = String::from_utf8_lossy(&table.stdout);
+    assert_eq!(text, "name   value  is_late\ngröße    1.5  false\n");
+    assert!(said(&table).starts_with("data until "), "{}", said(&table));
+    for (file, start) in [("a.csv", &b"name\n"[..]), ("a.parquet", b"PAR1"), ("a.arrow", b"ARROW1")]
+    {
+        let path = folder.path().join(file);
+        let done = run(&["sql", "--url", &url, "-o", path.to_str().unwrap(), "SELECT 'x' AS name"]);
+        assert!(done.status.success(), "{}", said(&done));
+        assert!(fs::read(&path).unwrap().starts_with(start), "{file}");
+    }
+    let question = folder.path().join("question.sql");
+    fs::write(&question, "SELECT 7 AS n").unwrap();
+    let piped = output(
+        Command::new(emberline())
+            .args(["sql", "--url", &url, "--format", "csv", "-"])
+            .stdin(fs::File::open(&question).unwrap()),
+    );
+    assert_eq!(String::from_utf8_lossy(&piped.stdout), "n\n7\n");
+    let few = run(&["sql", "--url", &url, "--rows", "1", "SELECT node FROM stacks"]);
+    assert!(said(&few).contains("only the first 1 rows"), "{}", said(&few));
+}
+
+#[test]
+fn statements_that_write_or_read_other_files_are_rejected() {
+    let folder = tempfile::tempdir().unwrap();
+    let collector = golden_collector(folder.path());
+    let store = folder.path().join("store");
+    if !has_sql(&store) {
+        return;
+    }
+    let secret = folder.path().join("secret.csv");
+    fs::write(&secret, "a\n1\n").unwrap();
+    let secret = secret.display();
+    let written = folder.path().join("written");
+    let target = written.display();
+    let url = collector.url();
+    for (statement, reason) in [
+        (format!("COPY (SELECT 1) TO '{target}' STORED AS CSV"), "queries only read"),
+        (format!("CREATE EXTERNAL TABLE t STORED AS CSV LOCATION '{secret}'"), "queries only read"),
+        ("CREATE TABLE t AS SELECT 1".to_owned(), "queries only read"),
+        ("CREATE VIEW samples AS SELECT 1".to_owned(), "queries only read"),
+        ("DROP VIEW samples".to_owned(), "queries only read"),
+        ("INSERT INTO store.tasks SELECT * FROM store.tasks".to_owned(), "queries only read"),
+        ("DELETE FROM store.tasks".to_owned(), "queries only read"),
+        ("SET datafusion.execution.target_partitions = 1000".to_owned(), "queries only read"),
+        (format!("SELECT * FROM '{secret}'"), "not found"),
+        (format!("SELECT * FROM read_parquet('{secret}')"), "not found"),
+        (format!("SELECT * FROM read_csv('{secret}')"), "not found"),
+        ("SELECT 1; SELECT 2".to_owned(), "single SQL statement"),
+        ("SELEC 1".to_owned(), "Expected"),
+        ("SELECT * FROM nothing".to_owned(), "SHOW TABLES lists them"),
+        ("SELECT nothing FROM tasks".to_owned(), "nothing"),
+        ("SELECT * FROM samples('2s')".to_owned(), "needs a resolution"),
+        ("SELECT 1 / 0".to_owned(), "Divide by zero"),
+        (String::new(), "No SQL statements"),
+    ] {
+        let places: [[&str; 2]; 2] = [["--url", &url], ["--data", store.to_str().unwrap()]];
+        for place in places {
+            let done = run(&["sql", place[0], place[1], &statement]);
+            let text = said(&done);
+            assert_eq!(done.status.code(), Some(2), "{statement}: {text}");
+            assert!(text.contains(reason), "{statement}: {text}");
+            assert!(done.stdout.is_empty(), "{statement}");
+        }
+    }
+    assert!(!written.exists());
+    assert_eq!(rows(&["--url", &url], "SELECT 1"), [json!([1])], "the collector still answers");
+}
+
+/// Processes of queries, whose parent is the collector.
+fn children(collector: &Collector) -> usize {
+    let parent = collector.process.id().to_string();
+    let listed = output(Command::new("pgrep").args(["-P", &parent]));
+    String::from_utf8_lossy(&listed.stdout).lines().count()
+}
+
+#[test]
+fn a_query_that_explodes_is_ended_and_one_ends_with_its_reader() {
+    let folder = tempfile::tempdir().unwrap();
+    let collector = golden_collector(folder.path());
+    if !has_sql(&folder.path().join("store")) {
+        return;
+    }
+    let url = collector.url();
+    for explosion in [
+        "SELECT length(repeat(repeat('x', 1000000), 1000000))",
+        "SELECT a.node, count(*) FROM stacks a, stacks b, stacks c, stacks d, stacks e, stacks f \
+         GROUP BY a.node, b.stack, c.stack, d.stack, e.stack, f.stack",
+    ] {
+        let done = run(&["sql", "--url", &url, explosion]);
+        assert_eq!(done.status.code(), Some(2), "{explosion}: {}", said(&done));
+    }
+    // An endless query, whose reader is killed.
+    let endless = "SELECT count(*) FROM stacks a, stacks b, stacks c, stacks d, stacks e, stacks f, \
+                   stacks g WHERE a.node + b.node + c.node + d.node + e.node + f.node = g.node";
+    let mut reader = Command::new(emberline())
+        .args(["sql", "--url", &url, endless])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    wait_for("the query's process", || (children(&collector) == 1).then_some(()));
+    reader.kill().unwrap();
+    reader.wait().unwrap();
+    wait_for("the end of the query's process", || (children(&collector) == 0).then_some(()));
+    assert_eq!(rows(&["--url", &url], "SELECT 1"), [json!([1])]);
+}
+
+/// Two collectors whose numbers of stacks and workers mean different things.
+#[test]
+fn a_query_over_a_place_has_the_rows_of_all_collectors() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = format!("file://{}", folder.path().display());
+    let mut sums = Vec::new();
+    for name in ["c1", "c-2"] {
+        let arguments = ["--listen", "127.0.0.1:0", "--store", &place, "--name", name];
+        let mut collector = Collector::start_with(&arguments);
+        for number in 0..2 {
+            let id = format!("{name}-{number}");
+            let worker = Worker::start("truth", &id, &collector.url(), &["1"]);
+            worker.finish();
+        }
+        let profile = collector.json("/api/v1/profile?from=-1h&threads=all&state=all");
+        sums.push(number(&profile["totals"]["total_ns"]));
+        // It puts everything in tables.
+        let pid = Pid::from_raw(collector.process.id().cast_signed());
+        kill(pid, Signal::SIGTERM).unwrap();
+        assert!(collector.process.wait().success());
+    }
+    if !has_sql(&folder.path().join("c1")) {
+        return;
+    }
+    let of_place = ["--store", &place];
+    let workers = rows(&of_place, "SELECT collector, worker FROM workers ORDER BY 1, 2");
+    let expected = [
+        json!(["c-2", "c-2-0"]),
+        json!(["c-2", "c-2-1"]),
+        json!(["c1", "c1-0"]),
+        json!(["c1", "c1-1"]),
+    ];
+    assert_eq!(workers, expected);
+    let by_collector = "SELECT collector, sum(weight_ns) FROM samples GROUP BY 1 ORDER BY 1";
+    let found = rows(&of_place, by_collector);
+    assert_eq!([&found[1][1], &found[0][1]].map(number), [sums[0], sums[1]]);
+    let mixed = "SELECT count(*) FROM samples WHERE NOT starts_with(worker, collector)";
+    assert_eq!(rows(&of_place, mixed), [json!([0])]);
+    let one = ["--store", &place, "--name", "c-2"];
+    assert_eq!(rows(&one, by_collector), [json!(["c-2", sums[1]])]);
+    let stacks = "SELECT count(*), count(stack(node)) FROM samples";
+    let found = rows(&of_place, stacks);
+    assert_eq!(found[0][0], found[0][1], "each node of each store has its stack");
+}

@@ -1,0 +1,62 @@
+//! The step `sql` of `cargo xtask test`: a program with the feature `sql`, its lints and unit tests, and the tests of
+//! whole systems that need it. It is no part of the whole command, because it compiles 150 crates more.
+
+use anyhow::{Result, bail};
+use xtask::{announce, cargo, root};
+
+/// Apart from the other builds, whose dependencies have fewer features.
+const TARGET_FOLDER: &str = "target/sql";
+
+const COMMANDS: [&[&str]; 3] = [
+    &["build", "--release", "--package=emberline-cli", "--features=s3,sql"],
+    &[
+        "clippy",
+        "--release",
+        "--package=emberline-cli",
+        "--all-targets",
+        "--features=s3,sql",
+        "--",
+        "-D",
+        "warnings",
+    ],
+    &[
+        "test",
+        "--release",
+        "--package=emberline-cli",
+        "--features=s3,sql",
+        "--bin=emberline",
+        "sql",
+    ],
+];
+
+/// The tests of whole systems, built as in the step `test`.
+const SYSTEM_TESTS: &[&str] =
+    &["test", "--release", "--workspace", "--features=emberline-cli/s3", "--test=system", "sql::"];
+
+/// Names the program that tests of whole systems run.
+const PROGRAM_VARIABLE: &str = "EMBERLINE_TEST_PROGRAM";
+
+/// Builds and tests.
+///
+/// # Errors
+/// If a build or a test fails.
+pub(crate) fn run() -> Result<()> {
+    for arguments in COMMANDS {
+        // The optimizer takes most of the time, and the tests do not need it.
+        let environment =
+            [("CARGO_TARGET_DIR", TARGET_FOLDER), ("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1")];
+        run_cargo(arguments, &environment)?;
+    }
+    let program = root().join(TARGET_FOLDER).join("release/emberline");
+    run_cargo(SYSTEM_TESTS, &[(PROGRAM_VARIABLE, &program.display().to_string())])
+}
+
+fn run_cargo(arguments: &[&str], environment: &[(&str, &str)]) -> Result<()> {
+    let text = format!("cargo {}", arguments.join(" "));
+    announce(&text);
+    let status = cargo(arguments).envs(environment.iter().copied()).status()?;
+    if !status.success() {
+        bail!("`{text}` failed ({status})");
+    }
+    Ok(())
+}
