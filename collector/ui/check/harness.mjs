@@ -97,7 +97,7 @@ export async function checkLayout(page, checks, what) {
 /** Waits until the page has loaded and drawn its data. */
 export async function settled(page) {
   try {
-    await page.waitForSelector('main table, main canvas, main pre, main .empty:not([role="status"])');
+    await page.waitForSelector('main table, main canvas, main pre, main textarea, main .empty:not([role="status"])');
     await page.waitForFunction(() => !document.querySelector('main [role="status"].empty, main [aria-busy="true"]'));
   } catch (error) {
     const shown = await page.evaluate(() => document.querySelector('main')?.innerText).catch(String);
