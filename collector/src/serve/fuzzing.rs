@@ -16,7 +16,7 @@ use tonic::codegen::Service as _;
 use super::*;
 use crate::sealing::SealError;
 use crate::store::wal::sim::SimDisk;
-use crate::store::{Objects, is_decoding};
+use crate::store::{Objects, StoreGuard, is_decoding};
 
 /// Most bytes of an answer that are read.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
@@ -64,7 +64,12 @@ impl Subject {
             stored.map_err(|error| error.to_string())?;
         }
         let log = log.into_iter().map(|(name, content)| (name, content.to_vec())).collect();
-        let opened = Collector::open(settings(now), objects, Box::new(SimDisk::of(log)), None);
+        let opened = Collector::open(
+            settings(now),
+            objects,
+            Box::new(SimDisk::of(log)),
+            StoreGuard::default(),
+        );
         opened.map(Subject::of).map_err(|error| error.to_string())
     }
 
