@@ -36,6 +36,19 @@ pub enum SqlFormat {
     Arrow,
 }
 
+impl SqlFormat {
+    /// The word in requests and on the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            SqlFormat::Json => "json",
+            SqlFormat::Csv => "csv",
+            SqlFormat::Parquet => "parquet",
+            SqlFormat::Arrow => "arrow",
+        }
+    }
+}
+
 /// The rows of a query.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(TS))]

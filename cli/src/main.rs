@@ -20,6 +20,7 @@ mod exit;
 mod format;
 mod grid;
 mod import;
+mod limited;
 mod logging;
 mod otlp;
 mod output;

@@ -17,13 +17,14 @@ use crate::view::View as _;
 pub(crate) fn run(args: &SqlArgs) -> anyhow::Result<()> {
     let file = args.output.file();
     let format = format::choose(args.format, file)?;
-    let (asked_format, extension) = match format {
-        FileFormat::Table | FileFormat::Json => (SqlFormat::Json, "json"),
-        FileFormat::Csv => (SqlFormat::Csv, "csv"),
-        FileFormat::Parquet => (SqlFormat::Parquet, "parquet"),
-        FileFormat::Arrow => (SqlFormat::Arrow, "arrow"),
+    let asked_format = match format {
+        FileFormat::Table | FileFormat::Json => SqlFormat::Json,
+        FileFormat::Csv => SqlFormat::Csv,
+        FileFormat::Parquet => SqlFormat::Parquet,
+        FileFormat::Arrow => SqlFormat::Arrow,
     };
     if matches!(format, FileFormat::Parquet | FileFormat::Arrow) {
+        let extension = asked_format.name();
         reject_terminal(extension, file, &format!("rows.{extension}"))?;
     }
     let asked = SqlRequest { query: query(args)?, format: asked_format, rows: args.rows };
@@ -59,18 +60,15 @@ fn query(args: &SqlArgs) -> anyhow::Result<String> {
 #[cfg(feature = "sql")]
 fn from_store(args: &SqlArgs, asked: &SqlRequest) -> anyhow::Result<Vec<u8>> {
     if asked.query.len() > SQL_QUERY_BYTES_MAX {
-        return Err(too_long().into());
+        let text =
+            format!("the query is too long; at most {SQL_QUERY_BYTES_MAX} bytes are allowed");
+        return Err(BadInput(text).into());
     }
     if args.limited {
         crate::sql::limit_process()?;
     }
     let stores = crate::sql::open(args.data.as_deref(), args.store.as_ref(), &args.name)?;
     crate::sql::answer(stores, asked)
-}
-
-#[cfg(feature = "sql")]
-fn too_long() -> BadInput {
-    BadInput(format!("the query is too long; at most {SQL_QUERY_BYTES_MAX} bytes are allowed"))
 }
 
 #[cfg(not(feature = "sql"))]

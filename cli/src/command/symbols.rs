@@ -14,7 +14,6 @@ use api::{
     SymbolsGcRequest, SymbolsVerifyAnswer,
 };
 use collector::limits::SYMBOL_PIECE_BYTES_MAX;
-use nix::sys::resource::{Resource, setrlimit};
 use sha2::{Digest as _, Sha256};
 use symbols::file::{Detail, Facts, SymbolFile, SymbolFileError};
 
@@ -26,16 +25,12 @@ use crate::args::{
 use crate::client::external::{download, without_secrets};
 use crate::client::{Client, Query};
 use crate::exit::NotFound;
+use crate::limited;
 use crate::output::{print, print_json, say};
 use crate::view::symbols as view;
 
-/// Most address space of a limited process: what a debug file of 3 GB needs.
-const ADDRESS_SPACE_MAX: u64 = 8 << 30;
 /// How often to ask how far a fetch is.
 const FETCH_POLL_INTERVAL: Duration = Duration::from_secs(1);
-
-/// Most seconds of CPU time of a limited process.
-const CPU_SECONDS_MAX: u64 = 240;
 
 pub(crate) fn run(args: &SymbolsArgs) -> anyhow::Result<()> {
     match &args.command {
@@ -210,11 +205,7 @@ fn source(args: &ReduceSymbolsArgs) -> anyhow::Result<Source> {
 
 fn reduce_to_file(args: &ReduceSymbolsArgs) -> anyhow::Result<()> {
     if args.limited {
-        let limit = |resource, most| setrlimit(resource, most, most);
-        limit(Resource::RLIMIT_AS, ADDRESS_SPACE_MAX).context("cannot limit memory")?;
-        limit(Resource::RLIMIT_CPU, CPU_SECONDS_MAX).context("cannot limit CPU time")?;
-        // A crash of the reader is expected of hostile files, and its memory is theirs.
-        limit(Resource::RLIMIT_CORE, 0).context("cannot disable core files")?;
+        limited::limit_process()?;
     }
     let source = source(args)?;
     let output = File::create(&args.output)

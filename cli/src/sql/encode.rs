@@ -17,7 +17,7 @@ use datafusion::parquet::arrow::ArrowWriter;
 
 use super::{Facts, Rows};
 
-/// Times in answers and in CSV: RFC 3339 in UTC.
+/// Times in CSV: RFC 3339 in UTC.
 const TIME_FORMAT: &str = "%Y-%m-%dT%H:%M:%S%.fZ";
 
 /// Encodes the rows.
@@ -86,14 +86,17 @@ fn values(column: &ArrayRef) -> anyhow::Result<Vec<SqlCell>> {
     if *data_type == DataType::Boolean {
         return Ok(cells(column.as_boolean(), SqlCell::Boolean));
     }
-    let options = format_options();
+    if let DataType::Timestamp(unit, _) = data_type {
+        let numbers = cast(column, &DataType::Int64)?;
+        let nanoseconds = nanoseconds(*unit);
+        let time = |number: i64| SqlCell::Text(format_time(number.saturating_mul(nanoseconds)));
+        return Ok(cells(numbers.as_primitive::<Int64Type>(), time));
+    }
+    let options = FormatOptions::new();
     let formatter = ArrayFormatter::try_new(column, &options)?;
     let cell = |row: usize| {
         if column.is_null(row) {
             return Ok(SqlCell::Null);
-        }
-        if let DataType::Timestamp(unit, _) = data_type {
-            return Ok(SqlCell::Text(time(column, row, *unit)?));
         }
         Ok(SqlCell::Text(formatter.value(row).try_to_string()?))
     };
@@ -107,20 +110,14 @@ fn cells<T>(
     values.into_iter().map(|value| value.map_or(SqlCell::Null, &cell)).collect()
 }
 
-fn time(column: &ArrayRef, row: usize, unit: TimeUnit) -> anyhow::Result<String> {
-    let number = cast(&column.slice(row, 1), &DataType::Int64)?;
-    let number = number.as_primitive::<Int64Type>().value(0);
-    let nanoseconds = match unit {
+/// Nanoseconds of a unit of time.
+fn nanoseconds(unit: TimeUnit) -> i64 {
+    match unit {
         TimeUnit::Second => 1_000_000_000,
         TimeUnit::Millisecond => 1_000_000,
         TimeUnit::Microsecond => 1_000,
         TimeUnit::Nanosecond => 1,
-    };
-    Ok(format_time(number.saturating_mul(nanoseconds)))
-}
-
-fn format_options() -> FormatOptions<'static> {
-    FormatOptions::new().with_timestamp_format(Some(TIME_FORMAT))
+    }
 }
 
 fn csv(rows: &Rows) -> anyhow::Result<Vec<u8>> {

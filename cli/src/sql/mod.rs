@@ -31,18 +31,11 @@ use datafusion::execution::memory_pool::FairSpillPool;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::prelude::{SQLOptions, SessionConfig, SessionContext};
 use datafusion::sql::sqlparser::parser::ParserError;
-use nix::sys::resource::{Resource, setrlimit};
 use profiler_core::Timestamp;
 use tokio_stream::StreamExt as _;
 
 use crate::exit::BadInput;
-
-/// Most address space of the process that answers for a collector: twice what its operators may take, and the
-/// tree of stacks.
-const ADDRESS_SPACE_MAX: u64 = 8 << 30;
-
-/// Most seconds of CPU time of that process.
-const CPU_SECONDS_MAX: u64 = 240;
+use crate::limited;
 
 /// Most threads that compute.
 const THREADS_MAX: usize = 8;
@@ -78,15 +71,12 @@ impl Facts {
     }
 }
 
-/// Limits memory and CPU time of this process, and makes it the first to end when the machine has no memory.
+/// Limits this process, and makes it the first to end when the machine has no memory.
 ///
 /// # Errors
 /// If the system refuses.
 pub(crate) fn limit_process() -> anyhow::Result<()> {
-    let limit = |resource, most| setrlimit(resource, most, most);
-    limit(Resource::RLIMIT_AS, ADDRESS_SPACE_MAX).context("cannot limit memory")?;
-    limit(Resource::RLIMIT_CPU, CPU_SECONDS_MAX).context("cannot limit CPU time")?;
-    limit(Resource::RLIMIT_CORE, 0).context("cannot disable core files")?;
+    limited::limit_process()?;
     // A container may not allow it.
     let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
     Ok(())

@@ -24,11 +24,13 @@ use super::agents::json_request;
 use super::error::ErrorAnswer;
 use super::identity::Identity;
 use super::reader::Reader;
+use super::tables::content_type;
 use crate::audit;
 use crate::limits::{
     QUERY_WAIT_MAX, SQL_ANSWER_BYTES_MAX, SQL_MESSAGE_BYTES_MAX, SQL_QUERIES_MAX,
     SQL_QUERY_BYTES_MAX, SQL_ROWS_DEFAULT, SQL_ROWS_MAX, SQL_TIME_MAX,
 };
+use crate::query::TableFormat;
 
 /// The program that answers queries in SQL.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -96,9 +98,9 @@ async fn sql(
     })??;
     let content_type = match asked.format {
         SqlFormat::Json => "application/json",
-        SqlFormat::Csv => "text/csv; charset=utf-8; header=present",
-        SqlFormat::Parquet => "application/vnd.apache.parquet",
-        SqlFormat::Arrow => "application/vnd.apache.arrow.file",
+        SqlFormat::Csv => content_type(TableFormat::Csv),
+        SqlFormat::Parquet => content_type(TableFormat::Parquet),
+        SqlFormat::Arrow => content_type(TableFormat::Arrow),
     };
     Ok(([(header::CONTENT_TYPE, content_type)], content).into_response())
 }
@@ -125,12 +127,6 @@ fn check(asked: &SqlRequest) -> Result<(), ErrorAnswer> {
 /// Runs the program. It is killed when this future is dropped.
 async fn run(program: &SqlProgram, asked: &SqlRequest) -> Result<Vec<u8>, ErrorAnswer> {
     let failed = |error: std::io::Error| ErrorAnswer::internal(&error);
-    let format = match asked.format {
-        SqlFormat::Json => "json",
-        SqlFormat::Csv => "csv",
-        SqlFormat::Parquet => "parquet",
-        SqlFormat::Arrow => "arrow",
-    };
     let rows = asked.rows.map_or(SQL_ROWS_DEFAULT, |rows| rows as usize);
     let is_kept = |name: &OsString| {
         KEPT_VARIABLES.iter().any(|start| name.as_encoded_bytes().starts_with(start.as_bytes()))
@@ -138,7 +134,7 @@ async fn run(program: &SqlProgram, asked: &SqlRequest) -> Result<Vec<u8>, ErrorA
     let mut child = Command::new(&program.program)
         .args(["sql", "--limited"])
         .args(&program.store)
-        .args(["--rows", &rows.to_string(), "--format", format, "-"])
+        .args(["--rows", &rows.to_string(), "--format", asked.format.name(), "-"])
         .env_clear()
         .envs(std::env::vars_os().filter(|(name, _)| is_kept(name)))
         .stdin(Stdio::piped())

@@ -211,10 +211,10 @@ fn statements_that_write_or_read_other_files_are_rejected() {
 }
 
 /// Processes of queries, whose parent is the collector.
-fn children(collector: &Collector) -> usize {
+fn children(collector: &Collector) -> Vec<String> {
     let parent = collector.process.id().to_string();
     let listed = output(Command::new("pgrep").args(["-P", &parent]));
-    String::from_utf8_lossy(&listed.stdout).lines().count()
+    String::from_utf8_lossy(&listed.stdout).lines().map(str::to_owned).collect()
 }
 
 #[test]
@@ -243,10 +243,13 @@ fn a_query_that_explodes_is_ended_and_one_ends_with_its_reader() {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    wait_for("the query's process", || (children(&collector) == 1).then_some(()));
+    let child = wait_for("the query's process", || children(&collector).pop());
+    let of_child = |file: &str| fs::read_to_string(format!("/proc/{child}/{file}")).unwrap();
+    wait_for("its limits", || of_child("limits").contains("8589934592").then_some(()));
+    wait_for("its rank", || (of_child("oom_score_adj").trim() == "1000").then_some(()));
     reader.kill().unwrap();
     reader.wait().unwrap();
-    wait_for("the end of the query's process", || (children(&collector) == 0).then_some(()));
+    wait_for("the end of the query's process", || children(&collector).is_empty().then_some(()));
     assert_eq!(rows(&["--url", &url], "SELECT 1"), [json!([1])]);
 }
 

@@ -26,12 +26,12 @@ fn torn_at(length: usize) -> Objects {
 }
 
 fn start_on(objects: Objects, files: Files) -> Result<Collector, DataError> {
-    Collector::open(
-        Settings::default(),
-        objects,
-        Box::new(SimDisk::of(files)),
-        StoreGuard::default(),
-    )
+    start_on_disk(objects, SimDisk::of(files))
+}
+
+/// A start on a disk that others look at.
+fn start_on_disk(objects: Objects, disk: SimDisk) -> Result<Collector, DataError> {
+    Collector::open(Settings::default(), objects, Box::new(disk), StoreGuard::default())
 }
 
 #[test]
@@ -80,14 +80,7 @@ fn a_log_file_that_cannot_be_read_stops_the_start_and_stays() {
     let disk = SimDisk::of(lock(&fleet.disk.0).files.clone());
     lock(&disk.0).faults.push(Fault::Read);
     let objects = Objects::memory();
-    let start = || {
-        Collector::open(
-            Settings::default(),
-            objects.clone(),
-            Box::new(disk.clone()),
-            StoreGuard::default(),
-        )
-    };
+    let start = || start_on_disk(objects.clone(), disk.clone());
     let error = start().unwrap_err();
     assert!(matches!(error, DataError::Wal(WalError::Io { .. })), "{error}");
     let collector = start().unwrap();
@@ -155,14 +148,7 @@ fn a_version_whose_sync_failed_is_written_again_before_the_log_is_removed() {
     fleet.collector.sealer.seal().unwrap_err();
     let files = lock(&fleet.disk.0).files.clone();
     let disk = SimDisk::of(files.clone());
-    let start = || {
-        Collector::open(
-            Settings::default(),
-            objects.clone(),
-            Box::new(disk.clone()),
-            StoreGuard::default(),
-        )
-    };
+    let start = || start_on_disk(objects.clone(), disk.clone());
 
     let error = start().unwrap_err();
     assert!(matches!(error, DataError::Unpublished { .. }), "{error}");

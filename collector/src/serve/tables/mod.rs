@@ -41,18 +41,26 @@ impl Table {
     }
 
     pub(super) fn response(&self, format: TableFormat) -> Response {
-        let (content_type, body) = match format {
-            TableFormat::Csv => ("text/csv; charset=utf-8; header=present", self.csv()),
-            TableFormat::Parquet => {
-                ("application/vnd.apache.parquet", encode_columns(self.name, &self.columns))
-            }
-            TableFormat::Arrow => ("application/vnd.apache.arrow.file", self.arrow()),
+        let body = match format {
+            TableFormat::Csv => self.csv(),
+            TableFormat::Parquet => encode_columns(self.name, &self.columns),
+            TableFormat::Arrow => self.arrow(),
         };
+        let content_type = content_type(format);
         let mut response = ([(header::CONTENT_TYPE, content_type)], body).into_response();
         for (name, value) in &self.facts {
             response.headers_mut().insert(*name, (*value).into());
         }
         response
+    }
+}
+
+/// The media type of a file of rows.
+pub(super) const fn content_type(format: TableFormat) -> &'static str {
+    match format {
+        TableFormat::Csv => "text/csv; charset=utf-8; header=present",
+        TableFormat::Parquet => "application/vnd.apache.parquet",
+        TableFormat::Arrow => "application/vnd.apache.arrow.file",
     }
 }
 

@@ -31,7 +31,7 @@ pub struct StoreName(String);
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlaceError {
-    /// It is no address of a store.
+    /// The text is not the address of a store.
     #[error("expected s3://BUCKET/PREFIX or file:///FOLDER")]
     Address,
     /// The path in the bucket has empty parts, or `.` or `..`.
@@ -39,7 +39,7 @@ pub enum PlaceError {
         "the prefix {0:?} has an empty part, `.`, `..` or a character that object names cannot have"
     )]
     Prefix(String),
-    /// It is no name.
+    /// The text is not a name.
     #[error(
         "a name has 1 to 64 letters, digits, `-`, `_` and `.`, and begins with a letter or digit"
     )]
