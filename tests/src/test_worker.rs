@@ -62,7 +62,8 @@ fn main() -> Result<()> {
         "truth" => {
             let agent = start()?;
             let threads = truth(seconds()?);
-            json!({ "threads": threads, "report": report(&agent.finish()) })
+            let samples = agent.overhead().samples;
+            json!({ "threads": threads, "samples": samples, "report": report(&agent.finish()) })
         }
         "steady" => {
             let agent = start()?;

@@ -16,8 +16,9 @@ pub(super) struct NewDelay {
     pub(super) ns: u64,
     /// How often it got one.
     turns: u64,
-    /// Time neither on a processor nor waiting for one, as far as it is unattributed.
-    blocked_ns: u64,
+    /// Time off the processor that the kernel has not reported as a wait for one, as far as it is
+    /// unattributed: the thread was blocked, or it waits for a processor now.
+    unreported_ns: u64,
 }
 
 impl ThreadProbe {
@@ -47,9 +48,9 @@ impl ThreadProbe {
         thread.turns = total.turns;
         let ns = thread.time.set_run_delay(total.ns);
         let off_cpu_ns = thread.time.unattributed_off_cpu_ns();
-        let blocked_ns = off_cpu_ns.saturating_sub(thread.known_off_cpu_ns);
+        let unreported_ns = off_cpu_ns.saturating_sub(thread.known_off_cpu_ns);
         thread.known_off_cpu_ns = off_cpu_ns;
-        Some(NewDelay { ns, turns, blocked_ns })
+        Some(NewDelay { ns, turns, unreported_ns })
     }
 
     /// Counts time for which a thread waited for a processor after it was woken: where it had been
@@ -77,11 +78,13 @@ impl ThreadProbe {
         let woken = if delayed.turns > 1 { delayed.ns / 2 } else { delayed.ns };
         match before {
             LastObservation::Blocked(at) => self.count_wake_delay(thread, at.attribution, woken),
-            // It blocked and was woken unseen.
-            LastObservation::Ready if delayed.blocked_ns > OFF_CPU_MIN_NS => {
-                thread.time.set_woken(woken);
+            LastObservation::Ready if delayed.unreported_ns <= OFF_CPU_MIN_NS => {}
+            // The kernel reports this wait when it has ended. Until then it looks like a block.
+            LastObservation::Ready if self.waits_for_processor(thread) => {
+                thread.known_off_cpu_ns -= delayed.unreported_ns;
             }
-            LastObservation::Ready => {}
+            // It blocked and was woken unseen.
+            LastObservation::Ready => thread.time.set_woken(woken),
         }
     }
 

@@ -35,6 +35,14 @@ impl ThreadProbe {
         }
     }
 
+    /// Whether the thread waits for a processor now: it is neither blocked nor does its CPU clock, which
+    /// was in its account some microseconds ago, advance.
+    pub(super) fn waits_for_processor(&mut self, thread: &mut Thread) -> bool {
+        let cpu_ns = process::thread_cpu_ns(thread.id);
+        cpu_ns.is_some_and(|cpu_ns| thread.time.ran_ns(cpu_ns) == 0)
+            && matches!(self.files.activity(thread.id, &mut thread.files), Ok(Activity::Running))
+    }
+
     /// Counts a thread again if it has not run since it was last seen blocked. Returns whether it
     /// has not.
     pub(in crate::sampler) fn still_blocked(
