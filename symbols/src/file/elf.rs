@@ -2,7 +2,7 @@
 
 use std::io;
 
-use gimli::{EndianSlice, LittleEndian, SectionId};
+use gimli::{EndianSlice, LittleEndian, Relocate, RelocateReader, SectionId};
 use miniz_oxide::inflate::decompress_to_vec_zlib_with_limit;
 
 use super::ReadAt;
@@ -33,6 +33,9 @@ const NOTES_BYTES_MAX: u64 = 64 << 10;
 /// Longest name of a section.
 const SECTION_NAME_BYTES_MAX: usize = 64;
 
+/// Symbol files have the lower half of addresses. All code of a file has the same upper half.
+const UPPER_HALF: u64 = 0xffff_ffff << 32;
+
 const HEADER_BYTES: usize = 64;
 const SECTION_HEADER_BYTES: usize = 64;
 const SHT_NULL: u32 = 0;
@@ -40,9 +43,12 @@ const SHT_SYMTAB: u32 = 2;
 const SHT_NOTE: u32 = 7;
 const SHT_NOBITS: u32 = 8;
 const SHT_DYNSYM: u32 = 11;
+const SHF_ALLOC: u64 = 2;
 const SHF_EXECINSTR: u64 = 4;
 const SHF_COMPRESSED: u64 = 0x800;
 const GNU_BUILD_ID: u32 = 3;
+/// Where an entry of a table of symbols has its address.
+const SYMBOL_ADDRESS_AT: usize = 8;
 
 /// Why an ELF file cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -111,9 +117,40 @@ struct Section {
     name: String,
     kind: u32,
     flags: u64,
+    address: u64,
     offset: u64,
     bytes: u64,
     link: u32,
+}
+
+/// The bytes of a section; addresses in them are read less the base.
+pub(super) type SectionReader<'s> = RelocateReader<EndianSlice<'s, LittleEndian>, Base>;
+
+/// The address that counts as 0: the upper half of all addresses. It is 0 but for code like the kernel's.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(super) struct Base(pub(super) u64);
+
+impl Base {
+    /// The address less the base. What is below the base is no address of the code: distances, and the
+    /// zeros at the end of a list.
+    fn apply(self, address: u64) -> u64 {
+        match address.checked_sub(self.0) {
+            // The mark of an address that follows.
+            Some(_) if address == u64::MAX => address,
+            Some(distance) => distance,
+            None => address,
+        }
+    }
+}
+
+impl Relocate for Base {
+    fn relocate_address(&self, _offset: usize, value: u64) -> gimli::Result<u64> {
+        Ok(self.apply(value))
+    }
+
+    fn relocate_offset(&self, _offset: usize, value: usize) -> gimli::Result<usize> {
+        Ok(value)
+    }
 }
 
 /// An open ELF file.
@@ -138,17 +175,21 @@ pub(super) struct Symbols {
 
 /// The debug sections, in memory.
 #[derive(Debug, Default)]
-pub(super) struct DebugSections(Vec<(SectionId, Vec<u8>)>);
+pub(super) struct DebugSections {
+    sections: Vec<(SectionId, Vec<u8>)>,
+    base: Base,
+}
 
 impl DebugSections {
-    pub(super) fn get(&self, id: SectionId) -> EndianSlice<'_, LittleEndian> {
-        let found = self.0.iter().find(|(known, _)| *known == id);
-        EndianSlice::new(found.map_or(&[], |(_, bytes)| bytes), LittleEndian)
+    pub(super) fn get(&self, id: SectionId) -> SectionReader<'_> {
+        let found = self.sections.iter().find(|(known, _)| *known == id);
+        let bytes = found.map_or(&[][..], |(_, bytes)| bytes);
+        RelocateReader::new(EndianSlice::new(bytes, LittleEndian), self.base)
     }
 
     /// Whether there are functions with lines.
     pub(super) fn has_lines(&self) -> bool {
-        !self.get(SectionId::DebugInfo).is_empty()
+        self.sections.iter().any(|(id, bytes)| *id == SectionId::DebugInfo && !bytes.is_empty())
     }
 }
 
@@ -192,6 +233,14 @@ impl<'f, S: ReadAt> Elf<'f, S> {
         Ok(Elf { source, sections, read_bytes: 0 })
     }
 
+    /// The base of its addresses.
+    pub(super) fn base(&self) -> Base {
+        let code = SHF_ALLOC | SHF_EXECINSTR;
+        let of_code = self.sections.iter().filter(|section| section.flags & code == code);
+        let lowest = of_code.map(|section| section.address).min();
+        Base(lowest.unwrap_or(0) & UPPER_HALF)
+    }
+
     /// The build id in hexadecimal.
     pub(super) fn build_id(&self) -> Result<String, ElfError> {
         for section in self.sections.iter().filter(|section| section.kind == SHT_NOTE) {
@@ -216,8 +265,14 @@ impl<'f, S: ReadAt> Elf<'f, S> {
             let names = names.ok_or(ElfError::Sections)?;
             self.count_bytes(&symbols.name, symbols.bytes)?;
             self.count_bytes(&names.name, names.bytes)?;
+            let base = self.base();
+            let mut entries = self.content(&symbols)?;
+            for entry in entries.as_chunks_mut::<ENTRY_BYTES>().0 {
+                let address = base.apply(long(entry, SYMBOL_ADDRESS_AT));
+                entry[SYMBOL_ADDRESS_AT..][..8].copy_from_slice(&address.to_le_bytes());
+            }
             return Ok(Some(Symbols {
-                entries: self.content(&symbols)?,
+                entries,
                 names: self.content(&names)?,
                 code: self.sections.iter().map(|s| s.flags & SHF_EXECINSTR != 0).collect(),
                 is_dynamic: kind == SHT_DYNSYM,
@@ -258,7 +313,7 @@ impl<'f, S: ReadAt> Elf<'f, S> {
             };
             read.push((id, content));
         }
-        Ok(DebugSections(read))
+        Ok(DebugSections { sections: read, base: self.base() })
     }
 
     fn count_bytes(&mut self, section: &str, bytes: u64) -> Result<(), ElfError> {
@@ -316,6 +371,7 @@ impl Section {
             name: String::new(),
             kind: word(entry, 4),
             flags: long(entry, 8),
+            address: long(entry, 16),
             offset: long(entry, 24),
             bytes: long(entry, 32),
             link: word(entry, 40),

@@ -253,7 +253,8 @@ impl<S: ReadAt> SymbolFile<S> {
         let mut open = None;
         let mut found = BTreeMap::new();
         for &address in addresses {
-            let small = u32::try_from(address).ok();
+            let distance = address.checked_sub(self.facts.base);
+            let small = distance.and_then(|distance| u32::try_from(distance).ok());
             let number =
                 small.map_or(0, |address| starts.partition_point(|block| block.first <= address));
             let (Some(small), Some(number)) = (small, number.checked_sub(1)) else {

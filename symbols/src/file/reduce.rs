@@ -8,12 +8,12 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use gimli::{DebugInfoOffset, Dwarf, DwoId, EndianSlice, LittleEndian, Unit, UnitOffset, UnitRef};
+use gimli::{DebugInfoOffset, Dwarf, DwoId, Unit, UnitOffset, UnitRef};
 use rustc_hash::FxHashMap;
 
 use super::ReadAt;
 use super::builder::{Builder, FrameRow};
-use super::elf::{DebugSections, Elf, ElfError, Symbols};
+use super::elf::{Base, DebugSections, Elf, ElfError, SectionReader, Symbols};
 use super::functions::CompiledFunction;
 use super::split::{
     Package, SplitFiles, sections_of_unit, split_id, split_sections, unit_of, unit_path,
@@ -26,8 +26,6 @@ use crate::frames::frames_of;
 use crate::functions::Location;
 use crate::lines::{LineStart, LineTable, file_name};
 use crate::symbol_index::SymbolIndex;
-
-pub(super) type Slice<'s> = EndianSlice<'s, LittleEndian>;
 
 /// The line of a frame whose line is that of each address.
 const LINE_OF_ADDRESS: u32 = u32::MAX;
@@ -112,6 +110,7 @@ pub fn reduce_split<S: ReadAt>(
 ) -> Result<Reduced, ReduceError> {
     let mut elf = Elf::open(source)?;
     let build_id = elf.build_id()?;
+    let Base(base) = elf.base();
     let symbols = elf.symbols()?;
     let sections = elf.debug_sections()?;
     let package = split.package.map(split_sections).transpose().map_err(ReduceError::Package)?;
@@ -150,8 +149,7 @@ pub fn reduce_split<S: ReadAt>(
         return Err(ReduceError::NoSymbols);
     }
     let source_bytes = source.bytes().map_err(ElfError::Io)?;
-    let facts =
-        Facts { build_id, detail, source_bytes, ranges: 0, frames: 0, texts: 0, text_bytes: 0 };
+    let facts = Facts { build_id, detail, source_bytes, base, ..Facts::default() };
     let facts = builder.write(facts, output).map_err(ReduceError::Write)?;
     Ok(Reduced { facts, damaged_units, split_units, missing_units })
 }
@@ -221,7 +219,7 @@ enum KnownFrames {
 
 /// One unit, while its addresses are named.
 struct OpenUnit<'u, 's> {
-    unit: UnitRef<'u, Slice<'s>>,
+    unit: UnitRef<'u, SectionReader<'s>>,
     tables: UnitTables,
     functions: FxHashMap<u32, Option<CompiledFunction>>,
     lines: FxHashMap<u32, Vec<LineStart>>,
@@ -229,7 +227,7 @@ struct OpenUnit<'u, 's> {
 }
 
 impl<'f, S: ReadAt> Reducer<'f, S> {
-    fn add_all(&mut self, dwarf: &Dwarf<Slice<'f>>) -> Result<(), ReduceError> {
+    fn add_all(&mut self, dwarf: &Dwarf<SectionReader<'f>>) -> Result<(), ReduceError> {
         let info = DebugInfo::read(dwarf);
         let mut pieces = pieces(&info.units);
         let target = |piece: &Piece| piece.range.map(|range| range.target);
@@ -254,7 +252,7 @@ impl<'f, S: ReadAt> Reducer<'f, S> {
     /// Adds a unit, wherever its functions are.
     fn add_whole_unit(
         &mut self,
-        unit: UnitRef<'_, Slice<'f>>,
+        unit: UnitRef<'_, SectionReader<'f>>,
         offset: u32,
         pieces: &[Piece],
     ) -> Result<(), ReduceError> {
@@ -276,7 +274,7 @@ impl<'f, S: ReadAt> Reducer<'f, S> {
     /// Returns whether the package has the unit of this skeleton.
     fn add_from_package(
         &mut self,
-        skeleton: UnitRef<'_, Slice<'f>>,
+        skeleton: UnitRef<'_, SectionReader<'f>>,
         id: DwoId,
         pieces: &[Piece],
     ) -> Result<bool, ReduceError> {
@@ -311,8 +309,8 @@ impl<'f, S: ReadAt> Reducer<'f, S> {
 
     fn add_split<'s>(
         &mut self,
-        skeleton: UnitRef<'_, Slice<'s>>,
-        mut dwarf: Dwarf<Slice<'s>>,
+        skeleton: UnitRef<'_, SectionReader<'s>>,
+        mut dwarf: Dwarf<SectionReader<'s>>,
         id: DwoId,
         pieces: &[Piece],
     ) -> Result<bool, ReduceError> {
@@ -420,11 +418,14 @@ impl<'f, S: ReadAt> Reducer<'f, S> {
     }
 }
 
-pub(super) fn dwarf_of(sections: &DebugSections) -> gimli::Result<Dwarf<Slice<'_>>> {
+pub(super) fn dwarf_of(sections: &DebugSections) -> gimli::Result<Dwarf<SectionReader<'_>>> {
     Dwarf::load(|id| Ok(sections.get(id)))
 }
 
-fn unit_at<'s>(dwarf: &Dwarf<Slice<'s>>, offset: u32) -> gimli::Result<Option<Unit<Slice<'s>>>> {
+fn unit_at<'s>(
+    dwarf: &Dwarf<SectionReader<'s>>,
+    offset: u32,
+) -> gimli::Result<Option<Unit<SectionReader<'s>>>> {
     let header = dwarf.unit_header(DebugInfoOffset(offset as usize))?;
     if header.unit_length() > UNIT_BYTES_MAX {
         return Ok(None);
@@ -433,7 +434,7 @@ fn unit_at<'s>(dwarf: &Dwarf<Slice<'s>>, offset: u32) -> gimli::Result<Option<Un
 }
 
 impl<'u, 's> OpenUnit<'u, 's> {
-    fn read(unit: UnitRef<'u, Slice<'s>>) -> gimli::Result<OpenUnit<'u, 's>> {
+    fn read(unit: UnitRef<'u, SectionReader<'s>>) -> gimli::Result<OpenUnit<'u, 's>> {
         let tables = UnitTables::read(unit)?;
         let mut functions = FxHashMap::default();
         for function in &tables.functions {

@@ -9,8 +9,8 @@ use gimli::{
 };
 
 use super::ReadAt;
-use super::elf::{DebugSections, Elf, ElfError};
-use super::reduce::{ReduceError, Slice, dwarf_of};
+use super::elf::{DebugSections, Elf, ElfError, SectionReader};
+use super::reduce::{ReduceError, dwarf_of};
 use crate::debug_info::{UNIT_BYTES_MAX, UNITS_MAX};
 use crate::text;
 
@@ -46,7 +46,7 @@ pub(super) fn split_sections<S: ReadAt>(source: &S) -> Result<DebugSections, Elf
 #[derive(Debug)]
 pub(super) struct Package<'s> {
     sections: &'s DebugSections,
-    index: UnitIndex<Slice<'s>>,
+    index: UnitIndex<SectionReader<'s>>,
 }
 
 impl<'s> Package<'s> {
@@ -59,8 +59,8 @@ impl<'s> Package<'s> {
     pub(super) fn sections_of_unit(
         &self,
         id: DwoId,
-        skeleton: UnitRef<'_, Slice<'s>>,
-    ) -> gimli::Result<Option<Dwarf<Slice<'s>>>> {
+        skeleton: UnitRef<'_, SectionReader<'s>>,
+    ) -> gimli::Result<Option<Dwarf<SectionReader<'s>>>> {
         let Some(row) = self.index.find(id.0) else { return Ok(None) };
         let parts: Vec<_> = self.index.sections(row)?.collect();
         let mut dwarf = Dwarf::load(|id| {
@@ -79,7 +79,7 @@ impl<'s> Package<'s> {
 }
 
 /// The id by which a skeleton and its unit find each other; `None` if the unit is no skeleton.
-pub(super) fn split_id(unit: UnitRef<'_, Slice<'_>>) -> Option<DwoId> {
+pub(super) fn split_id(unit: UnitRef<'_, SectionReader<'_>>) -> Option<DwoId> {
     // Before version 5 a skeleton is a unit with an id.
     let may_be_skeleton =
         matches!(unit.header.type_(), UnitType::Skeleton(_) | UnitType::Compilation);
@@ -87,18 +87,19 @@ pub(super) fn split_id(unit: UnitRef<'_, Slice<'_>>) -> Option<DwoId> {
 }
 
 /// The path of the unit's file.
-pub(super) fn unit_path(skeleton: UnitRef<'_, Slice<'_>>) -> Option<PathBuf> {
+pub(super) fn unit_path(skeleton: UnitRef<'_, SectionReader<'_>>) -> Option<PathBuf> {
     let name = skeleton.dwo_name().ok()??;
     let name = text(&skeleton.attr_string(name).ok()?).ok()?;
-    let folder = skeleton.comp_dir.and_then(|folder| text(&folder).ok()).unwrap_or_default();
+    let folder = skeleton.comp_dir.as_ref();
+    let folder = folder.and_then(|folder| text(folder).ok()).unwrap_or_default();
     Some(Path::new(&folder).join(name))
 }
 
 /// The sections of a unit's file, for [`unit_of`].
 pub(super) fn sections_of_unit<'s>(
     sections: &'s DebugSections,
-    skeleton: UnitRef<'_, Slice<'s>>,
-) -> gimli::Result<Dwarf<Slice<'s>>> {
+    skeleton: UnitRef<'_, SectionReader<'s>>,
+) -> gimli::Result<Dwarf<SectionReader<'s>>> {
     let mut dwarf = dwarf_of(sections)?;
     dwarf.make_dwo(skeleton.dwarf);
     Ok(dwarf)
@@ -107,12 +108,12 @@ pub(super) fn sections_of_unit<'s>(
 /// The unit of a skeleton, with the skeleton's addresses, files and lines; `None` if the file has only
 /// other units.
 pub(super) fn unit_of<'s>(
-    dwarf: &mut Dwarf<Slice<'s>>,
-    skeleton: UnitRef<'_, Slice<'s>>,
+    dwarf: &mut Dwarf<SectionReader<'s>>,
+    skeleton: UnitRef<'_, SectionReader<'s>>,
     id: DwoId,
-) -> gimli::Result<Option<Unit<Slice<'s>>>> {
+) -> gimli::Result<Option<Unit<SectionReader<'s>>>> {
     // Names of the skeleton's files are there.
-    dwarf.debug_line_str = skeleton.dwarf.debug_line_str;
+    dwarf.debug_line_str = skeleton.dwarf.debug_line_str.clone();
     let mut headers = dwarf.units();
     for _ in 0..UNITS_MAX {
         let Some(header) = headers.next()? else { break };
@@ -127,7 +128,7 @@ pub(super) fn unit_of<'s>(
         // The unit's own table of files, if it has one, has the same numbers.
         if skeleton.line_program.is_some() {
             unit.line_program.clone_from(&skeleton.line_program);
-            unit.comp_dir = skeleton.comp_dir;
+            unit.comp_dir.clone_from(&skeleton.comp_dir);
         }
         return Ok(Some(unit));
     }

@@ -18,10 +18,7 @@ fn facts() -> Facts {
         build_id: "0123456789abcdef".to_owned(),
         detail: Detail::Lines,
         source_bytes: 7,
-        ranges: 0,
-        frames: 0,
-        texts: 0,
-        text_bytes: 0,
+        ..Facts::default()
     }
 }
 

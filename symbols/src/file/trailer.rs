@@ -6,13 +6,16 @@ use super::lookup::SymbolFileError;
 /// The first and the last bytes of a symbol file.
 pub(super) const MAGIC: [u8; 8] = *b"EMBSYMS\x01";
 pub(super) const TRAILER_BYTES: usize = 128;
+/// Where the trailer has the base, between the build id and the checksum.
+const BASE_AT: usize = TRAILER_BYTES - 20;
 /// Longest build id.
 pub(super) const BUILD_ID_BYTES_MAX: usize = 64;
 
 /// How much a symbol file tells.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
 pub enum Detail {
     /// Functions that the dynamic linker knows.
+    #[default]
     DynamicSymbols,
     /// All compiled functions.
     Symbols,
@@ -53,7 +56,7 @@ impl Detail {
 }
 
 /// What a symbol file is about.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Facts {
     /// The build id of the module, in hexadecimal.
     pub build_id: String,
@@ -69,6 +72,8 @@ pub struct Facts {
     pub texts: u32,
     /// Bytes of all texts.
     pub text_bytes: u32,
+    /// The upper half of all addresses, which the ranges do not have: 0 but for code like the kernel's.
+    pub base: u64,
 }
 
 /// The trailer.
@@ -81,7 +86,7 @@ pub(super) struct Trailer {
 
 impl Trailer {
     pub(super) fn to_bytes(&self) -> Option<[u8; TRAILER_BYTES]> {
-        let Facts { build_id, detail, source_bytes, ranges, frames, texts, text_bytes } =
+        let Facts { build_id, detail, source_bytes, ranges, frames, texts, text_bytes, base } =
             &self.facts;
         let id = bytes_of(build_id)?;
         let mut bytes = Vec::with_capacity(TRAILER_BYTES);
@@ -92,7 +97,8 @@ impl Trailer {
         bytes.extend(source_bytes.to_le_bytes());
         bytes.extend([detail.number(), u8::try_from(id.len()).ok()?]);
         bytes.extend(&id);
-        bytes.resize(TRAILER_BYTES - 12, 0);
+        bytes.resize(BASE_AT, 0);
+        bytes.extend(base.to_le_bytes());
         bytes.extend(crc32fast::hash(&bytes).to_le_bytes());
         bytes.extend(MAGIC);
         bytes.try_into().ok()
@@ -125,6 +131,7 @@ impl Trailer {
             frames: number(8),
             texts: number(12),
             text_bytes: number(16),
+            base: long(BASE_AT),
         };
         Ok(Trailer { facts, index_at: long(24), index_crc: number(20) })
     }

@@ -26,11 +26,19 @@ int main(int count, char **arguments) {
 }
 ";
 
+/// Where programs that are not moved begin, and where the kernel does.
+const LOW: u64 = 0x40_0000;
+const HIGH: u64 = 0xffff_ffff_8100_0000;
+
 /// The program, and its units' files if it has them.
 struct Program(TempDir);
 
 impl Program {
     fn compile(options: &[&str]) -> Program {
+        Program::link(options, &[])
+    }
+
+    fn link(options: &[&str], linking: &[&str]) -> Program {
         let program = Program(tempfile::tempdir().unwrap());
         // The same names of files in each folder.
         let map = format!("-ffile-prefix-map={}=/w", program.0.path().display());
@@ -44,6 +52,7 @@ impl Program {
         }
         let mut linker = Command::new("cc");
         linker.args(["-no-pie", "-Wl,--build-id", "main.o", "sum.o", "-o", "program"]);
+        linker.args(linking);
         assert!(linker.current_dir(program.0.path()).status().unwrap().success());
         program
     }
@@ -72,10 +81,13 @@ impl Program {
 }
 
 fn all_names(made: Vec<u8>) -> Names {
+    names_from(made, LOW)
+}
+
+fn names_from(made: Vec<u8>, start: u64) -> Names {
     let made = SymbolFile::open(made).unwrap();
     made.verify().unwrap();
-    // The code of programs that are not moved begins there.
-    made.lookup(0x0040_0000..0x0040_2000).unwrap()
+    made.lookup(start..start + 0x2000).unwrap()
 }
 
 fn has(names: &Names, functions: &[&str]) -> bool {
@@ -105,6 +117,37 @@ fn split_debug_information_has_the_same_names() {
         assert!(!has(&names, &["sum", "twice"]));
         let mut of_sum = names.values().flatten().filter(|frame| &*frame.function == "sum");
         assert!(of_sum.all(|frame| frame.line > 0 && &*frame.file == "/w/sum.c"));
+    }
+}
+
+/// A program like a kernel: its addresses do not fit into 32 bits, and the distances between them do.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn code_at_high_addresses_has_the_same_names() {
+    for version in ["-gdwarf-4", "-gdwarf-5"] {
+        for split in [&[][..], &["-gsplit-dwarf"]] {
+            let options = [&[version, "-mcmodel=kernel"], split].concat();
+            let linked_at = |start: u64| {
+                let segment = format!("-Wl,-Ttext-segment={start:#x}");
+                Program::link(&options, &["-static", "-nostdlib", "-Wl,-emain", &segment])
+            };
+            let made_of = |program: &Program| {
+                let open_unit = |unit: &Path| File::open(program.path(unit.to_str()?)).ok();
+                let split = SplitFiles { package: None, open_unit: &open_unit };
+                let mut made = Vec::new();
+                let source = File::open(program.path("program")).unwrap();
+                reduce_split(&source, &split, &mut made).unwrap();
+                made
+            };
+            let low = names_from(made_of(&linked_at(LOW)), LOW);
+            assert!(has(&low, &["sum", "twice"]) && has(&low, &["main", "half"]), "{options:?}");
+            let high = made_of(&linked_at(HIGH));
+            let moved = |(address, frames)| (address - LOW + HIGH, frames);
+            let expected: Names = low.into_iter().map(moved).collect();
+            assert!(names_from(high.clone(), HIGH) == expected, "{options:?}");
+            let nothing = names_from(high, LOW);
+            assert!(nothing.values().all(Vec::is_empty), "{options:?}");
+        }
     }
 }
 
