@@ -28,11 +28,13 @@ const TOKEN_VARIABLE: &str = "EMBERLINE_TOKEN";
 const TOKEN_FILE_VARIABLE: &str = "EMBERLINE_TOKEN_FILE";
 
 /// Where the agent of this process ships to, while it runs.
-static COLLECTOR: PerProcess<Mutex<Option<String>>> = PerProcess::new();
+static COLLECTOR: PerProcess<Mutex<Option<Arc<Mutex<String>>>>> = PerProcess::new();
 
-/// The URL of the collector of the agent that runs in this process.
+/// The URL of the present collector of the agent that runs in this process.
 pub(crate) fn collector_of_agent() -> Option<String> {
-    lock(COLLECTOR.get()).clone()
+    let present_url = lock(COLLECTOR.get()).clone()?;
+    let url = lock(&present_url).clone();
+    Some(url)
 }
 
 impl Sink for BatchQueue {
@@ -53,7 +55,6 @@ impl Sink for BatchQueue {
 #[derive(Debug)]
 pub(crate) struct Shipping {
     shipper: Shipper,
-    url: String,
     flush_timeout: Duration,
     process: u32,
     /// Set when the agent has finished.
@@ -78,7 +79,7 @@ impl Shipping {
         let url = builder.collector.or_else(|| variable(URL_VARIABLE));
         let url = url.unwrap_or_else(|| URL_DEFAULT.to_owned());
         let options = ShipOptions {
-            url: url.clone(),
+            url,
             token: token_source(builder.token_file),
             worker,
             labels: builder.labels,
@@ -95,7 +96,6 @@ impl Shipping {
         let shipping = Shipping {
             first_report: ShipReport::of(&shipper.report()),
             shipper,
-            url,
             flush_timeout: builder.flush_timeout,
             process: std::process::id(),
             final_report: None,
@@ -105,7 +105,7 @@ impl Shipping {
 
     /// The agent runs from now on.
     pub(crate) fn started(&self) {
-        *lock(COLLECTOR.get()) = Some(self.url.clone());
+        *lock(COLLECTOR.get()) = Some(self.shipper.present_url());
     }
 
     pub(crate) fn flush_timeout(&self) -> Duration {

@@ -154,7 +154,7 @@ pub fn input(flags: u8, messages: &[Vec<u8>]) -> Vec<u8> {
 #[must_use]
 pub fn streams() -> [Vec<Vec<u8>>; 2] {
     let first = message(Kind::Hello(hello()));
-    let goodbye = message(Kind::Goodbye(v1::Goodbye {}));
+    let goodbye = message(Kind::Goodbye(v1::Goodbye::default()));
     let applied = message(Kind::Applied(v1::AppliedSettings {
         revision: 1,
         interval_ns: 10_000_000,

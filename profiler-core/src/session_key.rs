@@ -13,6 +13,9 @@ use crate::Epoch;
 /// Keeps the hash apart from other uses of the same bytes.
 const DOMAIN: &[u8] = b"emberline epoch 1\0";
 
+/// The same for [`SessionKey::successor`].
+const SUCCESSOR_DOMAIN: &[u8] = b"emberline next session key 1\0";
+
 /// The bit that marks epochs with a key.
 const KEYED: u64 = 1 << 63;
 
@@ -28,6 +31,16 @@ impl SessionKey {
     #[must_use]
     pub const fn new(random: [u8; SessionKey::BYTES]) -> SessionKey {
         SessionKey(random)
+    }
+
+    /// The key of the next session of the same life of an agent. Who does not know this key cannot know the
+    /// next one.
+    #[must_use]
+    pub fn successor(&self) -> SessionKey {
+        let hash = Sha256::new().chain_update(SUCCESSOR_DOMAIN).chain_update(self.0).finalize();
+        let mut next = [0; SessionKey::BYTES];
+        next.copy_from_slice(&hash[..SessionKey::BYTES]);
+        SessionKey(next)
     }
 
     /// The bytes to send in `Hello`.
@@ -85,6 +98,15 @@ mod tests {
         assert!(!epoch.is_owned_by(&[8; 16]));
         assert!(!epoch.is_owned_by(&[7; 17]));
         assert_eq!(format!("{key:?}"), "SessionKey(…)");
+    }
+
+    #[test]
+    fn the_next_key_of_a_life_is_another_one() {
+        let key = SessionKey::new([7; 16]);
+        let next = key.successor();
+        assert_ne!(next.epoch(), key.epoch());
+        assert_ne!(next.successor(), next);
+        assert_eq!(SessionKey::new([7; 16]).successor(), next);
     }
 
     /// The value is part of the protocol.

@@ -54,6 +54,8 @@ impl Recording {
         match self {
             Recording::Fleet { collector, name, run } => {
                 drop(run);
+                // The agent may have moved.
+                let collector = shipping::collector_of_agent().unwrap_or(collector);
                 let mut command = emberline("report", file);
                 let wait = RUN_END_SECONDS_MAX.to_string();
                 command.args(["--url", &collector, "--run", &name, "--wait", &wait]);

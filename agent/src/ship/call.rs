@@ -403,7 +403,7 @@ mod tests {
 
     #[test]
     fn a_message_has_a_prefix_of_its_length() {
-        let kind = Some(agent_message::Kind::Goodbye(v1::Goodbye {}));
+        let kind = Some(agent_message::Kind::Goodbye(v1::Goodbye::default()));
         let message = v1::AgentMessage { kind };
         let bytes = encode(&message).unwrap();
         let length = u8::try_from(message.encoded_len()).unwrap();

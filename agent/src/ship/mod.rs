@@ -1,7 +1,7 @@
 //! Ships batches to the collector, on one thread of its own.
 //!
 //! Reading order: [`outbox`] (the queue), [`resend`] (state for a collector that lost its memory),
-//! [`clock`] and [`backoff`], [`control`] (requests of the collector), [`session`] (the protocol),
+//! [`stays`] (several collectors), [`clock`] and [`backoff`], [`control`] (requests of the collector), [`session`] (the protocol),
 //! [`stream`] (the connection), [`target`] (its address), [`call`] (gRPC), [`allowance`] (how much work
 //! a collector may cause), [`socket`] and [`reactor`] (the system). No runtime and no signals: the thread
 //! waits for one socket or for a futex.
@@ -21,6 +21,7 @@ mod session;
 #[cfg(feature = "simulation")]
 pub mod simulation;
 mod socket;
+mod stays;
 mod stream;
 mod target;
 #[cfg(feature = "tls")]
@@ -44,8 +45,8 @@ use self::outbox::{Outbox, OutboxAccount};
 use self::reactor::{Reactor, WakeFlag};
 #[cfg(test)]
 pub(crate) use self::session::encode;
+use self::stays::EndedStays;
 use self::stream::Link;
-use self::target::Target;
 pub(crate) use self::token::TokenSource;
 use crate::batch::Batch;
 use crate::control::{Control, ThreadDumpReply};
@@ -56,7 +57,7 @@ use crate::tables::Tables;
 /// The collector's address, and the description of this worker.
 #[derive(Clone, Debug)]
 pub(crate) struct ShipOptions {
-    /// `http://host:port`, `https://host:port` or `unix:/path`.
+    /// `http://host:port`, `https://host:port` or `unix:/path`; several of them separated by commas.
     pub(crate) url: String,
     pub(crate) token: TokenSource,
     pub(crate) worker: String,
@@ -79,7 +80,8 @@ pub(crate) struct ShipOptions {
 pub(crate) enum ShipError {
     /// The collector's URL is invalid.
     #[error(
-        "invalid collector URL {url:?}: {reason}; expected http://HOST:PORT, https://HOST:PORT or unix:/PATH"
+        "invalid collector URL {url:?}: {reason}; expected http://HOST:PORT, https://HOST:PORT or unix:/PATH, \
+         or several of them separated by commas"
     )]
     Url {
         /// The invalid URL.
@@ -115,7 +117,11 @@ pub(crate) struct ShipReport {
 /// State that the ship thread shares with the others.
 #[derive(Debug)]
 struct Shared {
+    /// Of the present stay. Locked after `ended`.
     outbox: Mutex<Outbox>,
+    ended: Mutex<EndedStays>,
+    /// The URL of the present collector.
+    present_url: Arc<Mutex<String>>,
     /// The latest answer to what every thread is doing.
     dump_reply: Mutex<Option<ThreadDumpReply>>,
     /// Notified of a batch, a thread dump or the request to finish.
@@ -180,13 +186,14 @@ pub(crate) fn prepare(
     tables: Arc<Mutex<Tables>>,
     clock: Arc<dyn AgentClock>,
 ) -> Result<Parts, ShipError> {
-    let target = Target::parse(&options.url)
-        .map_err(|reason| ShipError::Url { url: options.url.clone(), reason })?;
+    let destinations = stays::parse_list(&options.url, &options.worker)?;
     if options.labels.len() > LABELS_MAX {
         return Err(ShipError::Labels { count: options.labels.len() });
     }
     let shared = Arc::new(Shared {
         outbox: Mutex::new(Outbox::new(options.limits)),
+        ended: Mutex::default(),
+        present_url: Arc::new(Mutex::new(destinations[0].url.clone())),
         dump_reply: Mutex::new(None),
         wake: Arc::default(),
         finish_by: Mutex::new(None),
@@ -197,7 +204,13 @@ pub(crate) fn prepare(
     });
     let epoch = options.key.epoch().0;
     let link = Link {
-        target,
+        destinations,
+        at: 0,
+        is_welcomed: false,
+        opened: None,
+        gone_since: None,
+        key: options.key.clone(),
+        unsettled_bytes_max: options.limits.outbox_bytes_max / 2,
         hello: hello(&options),
         token: options.token,
         control: options.control,
@@ -208,8 +221,7 @@ pub(crate) fn prepare(
         offsets: OffsetEstimator::default(),
         away: false,
         away_logged: None,
-        url: options.url,
-        notice: options.notice,
+        notice: options.notice.then_some(options.url),
     };
     Ok(Parts {
         shipper: Shipper { shared: shared.clone(), epoch },
@@ -221,12 +233,21 @@ pub(crate) fn prepare(
 impl Shipper {
     /// Returns what happened to the samples so far.
     pub(crate) fn report(&self) -> ShipReport {
+        let ended = lock(&self.shared.ended);
+        let mut account = ended.account();
+        account += lock(&self.shared.outbox).current_account();
+        drop(ended);
         ShipReport {
             epoch: self.epoch,
-            account: lock(&self.shared.outbox).current_account(),
+            account,
             connected: self.shared.connected.load(Ordering::Relaxed),
             connects: self.shared.connects.load(Ordering::Relaxed),
         }
+    }
+
+    /// The URL of the collector that the agent ships to, which changes when it moves.
+    pub(crate) fn present_url(&self) -> Arc<Mutex<String>> {
+        self.shared.present_url.clone()
     }
 
     /// How often the thread looked for something to do.

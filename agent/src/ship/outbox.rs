@@ -25,6 +25,7 @@
 //! one counts that one as stored. The next flush is right.
 
 use std::collections::VecDeque;
+use std::ops::AddAssign;
 use std::sync::Arc;
 
 use profiler_core::limits::MESSAGE_BYTES_TARGET;
@@ -90,6 +91,38 @@ pub(crate) struct OutboxAccount {
     pub(crate) aggregated_tasks: u64,
     /// Running tasks for which [`ResendState`] had no room.
     pub(crate) untracked_tasks: u64,
+}
+
+impl AddAssign for OutboxAccount {
+    fn add_assign(&mut self, other: OutboxAccount) {
+        let OutboxAccount {
+            accepted_ns,
+            acked_ns,
+            unacked_ns,
+            lost_rejected_ns,
+            lost_by_collector_ns,
+            lost_queue_ns,
+            lost_tasks,
+            lost_telemetry,
+            aggregated_tasks,
+            untracked_tasks,
+        } = self;
+        let sums = [
+            (accepted_ns, other.accepted_ns),
+            (acked_ns, other.acked_ns),
+            (unacked_ns, other.unacked_ns),
+            (lost_rejected_ns, other.lost_rejected_ns),
+            (lost_by_collector_ns, other.lost_by_collector_ns),
+            (lost_queue_ns, other.lost_queue_ns),
+            (lost_tasks, other.lost_tasks),
+            (lost_telemetry, other.lost_telemetry),
+            (aggregated_tasks, other.aggregated_tasks),
+            (untracked_tasks, other.untracked_tasks),
+        ];
+        for (sum, more) in sums {
+            *sum = sum.saturating_add(more);
+        }
+    }
 }
 
 /// The collector acknowledges a sequence number that this epoch never sent.
@@ -306,6 +339,30 @@ impl Outbox {
     /// The flush up to which all are answered, by any collector.
     pub(crate) fn answered_seq(&self) -> u64 {
         self.in_flight.front().map_or(self.next_seq, |flush| flush.seq) - 1
+    }
+
+    /// Whether all sent flushes are answered.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.in_flight.is_empty()
+    }
+
+    /// Returns the outbox for another collector: what was never sent moves there, and the state that it must
+    /// know. Flushes in flight stay here, because this collector may have them.
+    pub(crate) fn move_unsent(&mut self) -> Outbox {
+        let mut next = Outbox::new(self.limits);
+        next.waiting = std::mem::take(&mut self.waiting);
+        next.waiting_bytes = std::mem::take(&mut self.waiting_bytes);
+        next.resend = std::mem::take(&mut self.resend);
+        let moved = next.waiting.iter().map(|batch| batch.weight_ns() + batch.lost_queue_ns);
+        next.accepted_ns = moved.sum();
+        self.accepted_ns -= next.accepted_ns;
+        next.resend_state();
+        next
+    }
+
+    /// Approximate memory of the flushes that are not answered.
+    pub(crate) fn in_flight_bytes(&self) -> usize {
+        self.in_flight_bytes
     }
 
     /// Whether no batch waits and all sent flushes are answered.

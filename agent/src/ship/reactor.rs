@@ -119,11 +119,12 @@ impl Reactor {
         }
     }
 
-    /// Waits for events of this socket from now on, until the result is dropped.
+    /// Waits for events of this socket from now on, until the result is dropped; then for those of the socket
+    /// before.
     pub(super) fn watch(&self, socket: Rc<Socket>) -> Watched<'_> {
         self.is_answer_due.set(true);
-        *self.socket.borrow_mut() = Some(socket);
-        Watched { reactor: self }
+        let before = self.socket.borrow_mut().replace(socket);
+        Watched { reactor: self, before }
     }
 
     /// Whether an answer of the collector is due: then the socket is what matters.
@@ -165,13 +166,15 @@ impl Reactor {
 #[derive(Debug)]
 pub(super) struct Watched<'r> {
     reactor: &'r Reactor,
+    /// What was waited for before.
+    before: Option<Rc<Socket>>,
 }
 
 impl Drop for Watched<'_> {
     fn drop(&mut self) {
         // A panic may have left it borrowed; then the agent's thread ends anyway.
         if let Ok(mut socket) = self.reactor.socket.try_borrow_mut() {
-            *socket = None;
+            *socket = self.before.take();
         }
     }
 }

@@ -251,7 +251,7 @@ impl SimulatedAgent {
 async fn talk(link: Rc<RefCell<Link>>, mail: Rc<Mail>) -> SessionError {
     let mut link = link.borrow_mut();
     let mut codec = FlushDeltaCodec::default();
-    let hello = message(agent_message::Kind::Hello(link.hello()));
+    let hello = message(agent_message::Kind::Hello(link.hello(&link.key, &link.shared.outbox)));
     let hello = stamp(hello, &*link.clock, &mut codec);
     *mail.outgoing.borrow_mut() = Some(Outgoing { message: hello, flush: None });
     let first = loop {

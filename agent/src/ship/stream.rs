@@ -8,19 +8,20 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use profiler_core::Token;
 use profiler_core::limits::bounded_name;
 use profiler_core::wire::FlushDeltaCodec;
 use profiler_core::wire::v1::{self, agent_message};
+use profiler_core::{SessionKey, Token};
 
 use super::backoff::Backoff;
 use super::call::{Call, CallError};
 use super::clock::OffsetEstimator;
 use super::control::ControlStream;
+use super::outbox::Outbox;
 use super::reactor::Reactor;
 use super::session::{OutboxRefs, Session, SessionError, message};
 use super::socket::Socket;
-use super::target::Target;
+use super::stays::{Destination, UnsettledStay};
 use super::token::{TokenReadError, TokenSource};
 use super::{AgentClock, Shared};
 use crate::control::Control;
@@ -38,6 +39,18 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Timeout for the collector to end the stream after Goodbye, which shows that it has read it.
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Time without an answer after which an agent with several collectors goes on to the next one: longer than
+/// a collector's restart takes.
+const GONE_AFTER: Duration = Duration::from_secs(5);
+
+/// Longest delay before the next attempt, with several collectors.
+const DELAY_OF_SEVERAL_MAX: Duration = Duration::from_secs(1);
+
+/// How often an agent that is not with its best collector, or left flushes at another one, tries those; and
+/// the timeout of that.
+const PROBE_INTERVAL: Duration = Duration::from_secs(15);
+const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Shortest time between two lines of the log about a lost collector.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
@@ -66,10 +79,33 @@ enum StreamError {
     Session(#[from] SessionError),
 }
 
+/// How a stream ended without an error.
+enum StreamEnd {
+    /// Everything is acknowledged, and the agent ends or the stay is settled.
+    Finished,
+    /// Everything that was sent is acknowledged, and the agent goes to another collector.
+    Left {
+        /// Its index.
+        next: usize,
+    },
+}
+
 /// The state that lasts from stream to stream.
 pub(super) struct Link {
-    pub(super) url: String,
-    pub(super) target: Target,
+    /// The best one first.
+    pub(super) destinations: Vec<Destination>,
+    /// Index of the present one.
+    pub(super) at: usize,
+    /// Whether the collector of the present stay has answered since its begin.
+    pub(super) is_welcomed: bool,
+    /// When the last stream of the present stay was opened.
+    pub(super) opened: Option<Instant>,
+    /// Since when the present collector does not answer.
+    pub(super) gone_since: Option<Instant>,
+    /// Of the present stay.
+    pub(super) key: SessionKey,
+    /// Most bytes of flushes in flight of all unsettled stays.
+    pub(super) unsettled_bytes_max: usize,
     pub(super) hello: v1::Hello,
     pub(super) token: TokenSource,
     pub(super) control: Arc<Control>,
@@ -82,15 +118,15 @@ pub(super) struct Link {
     pub(super) away: bool,
     /// When the loss of the collector was last logged.
     pub(super) away_logged: Option<Instant>,
-    /// Whether to write to standard error that there is no collector.
-    pub(super) notice: bool,
+    /// The URLs to name in a line on standard error if there is no collector; `None` for no such line.
+    pub(super) notice: Option<String>,
 }
 
 impl Link {
     /// Ships until everything is acknowledged after the request to finish, or until its deadline.
     pub(super) async fn run(mut self, reactor: &Reactor) {
         let shared = self.shared.clone();
-        let mut notice = self.notice.then(|| Notice::new(&self.url));
+        let mut notice = self.notice.take().map(Notice::new);
         let mut shipping = pin!(self.ship(reactor));
         poll_fn(|context| {
             if let Poll::Ready(()) = shipping.as_mut().poll(context) {
@@ -113,7 +149,16 @@ impl Link {
 
     async fn ship(&mut self, reactor: &Reactor) {
         let mut last_tries = 0;
-        while let Err(error) = self.converse(reactor).await {
+        loop {
+            let begin = Instant::now();
+            let error = match self.converse(reactor).await {
+                Ok(StreamEnd::Finished) => return self.settle_all(reactor).await,
+                Ok(StreamEnd::Left { next }) => {
+                    self.end_stay(next, true);
+                    continue;
+                }
+                Err(error) => error,
+            };
             if matches!(error, StreamError::Stolen) {
                 // It would do so again, and each socket is another number that it may reuse.
                 log::emit(|| {
@@ -138,7 +183,7 @@ impl Link {
             if !self.away && !logged {
                 self.away = true;
                 self.away_logged = Some(Instant::now());
-                let url = self.url.clone();
+                let url = self.destination().url.clone();
                 log::emit(move || {
                     tracing::warn!(
                         url,
@@ -159,22 +204,117 @@ impl Link {
                     self.backoff.reset();
                 }
             }
-            let delay = self.backoff.next_delay();
+            self.move_if_gone(begin);
+            let mut delay = self.backoff.next_delay();
+            if self.destinations.len() > 1 {
+                delay = delay.min(DELAY_OF_SEVERAL_MAX);
+            }
             // A request to finish ends the delay early.
             let asked = || !is_finishing && self.shared.finish_by().is_some();
             reactor.wait_until(delay, asked).await;
         }
     }
 
-    /// Runs one stream from the attempt to connect to its end: `Ok` after Goodbye.
-    async fn converse(&mut self, reactor: &Reactor) -> Result<(), StreamError> {
+    fn destination(&self) -> &Destination {
+        &self.destinations[self.at]
+    }
+
+    /// Goes on to the next collector if the present one has not answered for a while. `begin` is when the
+    /// attempt began that has failed.
+    fn move_if_gone(&mut self, begin: Instant) {
+        // A stream that was open began before its collector was gone.
+        let was_open = self.opened.take().is_some_and(|opened| opened >= begin);
+        let since = if was_open { Instant::now() } else { begin };
+        let since = *self.gone_since.get_or_insert(since);
+        if self.destinations.len() > 1 && since.elapsed() >= GONE_AFTER {
+            self.end_stay((self.at + 1) % self.destinations.len(), false);
+        }
+    }
+
+    /// Continues at another collector. `is_settled`: the present one has answered every flush.
+    fn end_stay(&mut self, next: usize, is_settled: bool) {
+        let at = std::mem::replace(&mut self.at, next);
+        lock(&self.shared.present_url).clone_from(&self.destinations[next].url);
+        self.gone_since = None;
+        self.backoff.reset();
+        // Another clock.
+        self.offsets = OffsetEstimator::default();
+        if !std::mem::take(&mut self.is_welcomed) {
+            // Nothing was sent, so the stay has not begun.
+            return;
+        }
+        let mut ended = lock(&self.shared.ended);
+        let mut outbox = lock(&self.shared.outbox);
+        let unsent = outbox.move_unsent();
+        let left = std::mem::replace(&mut *outbox, unsent);
+        let next_key = self.key.successor();
+        let key = std::mem::replace(&mut self.key, next_key);
+        if is_settled {
+            ended.add_settled(left.current_account());
+        } else {
+            let stay = UnsettledStay { at, key, outbox: Mutex::new(left) };
+            ended.add_unsettled(stay, self.unsettled_bytes_max);
+        }
+        drop(outbox);
+        drop(ended);
+        let from = self.destinations[at].url.clone();
+        let to = self.destinations[next].url.clone();
+        log::emit(move || tracing::info!(from, to, "shipping to another collector"));
+    }
+
+    /// The stays that ended at a collector and are not settled.
+    fn unsettled_at(&self, at: usize) -> Vec<Arc<UnsettledStay>> {
+        let ended = lock(&self.shared.ended);
+        ended.unsettled().iter().filter(|stay| stay.at == at).cloned().collect()
+    }
+
+    /// The collectors that are better than the present one, or may have unsettled flushes.
+    fn elsewhere(&self) -> Vec<usize> {
+        let ended = lock(&self.shared.ended);
+        let is_wanted = |at: &usize| {
+            *at != self.at && (*at < self.at || ended.unsettled().iter().any(|stay| stay.at == *at))
+        };
+        (0..self.destinations.len()).filter(is_wanted).collect()
+    }
+
+    /// Tries to settle all stays, at the end of the agent.
+    async fn settle_all(&mut self, reactor: &Reactor) {
+        for at in 0..self.destinations.len() {
+            self.at = at;
+            // The report tells what stays unsettled.
+            let _ = self.settle(reactor).await;
+        }
+    }
+
+    /// Settles the stays that ended at the present collector.
+    async fn settle(&mut self, reactor: &Reactor) -> Result<(), StreamError> {
+        for stay in self.unsettled_at(self.at) {
+            self.connect(reactor, Some(&stay)).await?;
+            lock(&self.shared.ended).settle(&stay);
+        }
+        Ok(())
+    }
+
+    /// Settles earlier stays here, then runs one stream until its end.
+    async fn converse(&mut self, reactor: &Reactor) -> Result<StreamEnd, StreamError> {
+        self.settle(reactor).await?;
+        self.connect(reactor, None).await
+    }
+
+    /// Runs one stream of the present stay, or of an unsettled one, from the attempt to connect to its end.
+    async fn connect(
+        &mut self,
+        reactor: &Reactor,
+        unsettled: Option<&UnsettledStay>,
+    ) -> Result<StreamEnd, StreamError> {
         let begin = Instant::now();
         let token = self.token.read()?;
-        let connected = reactor.timeout(WELCOME_TIMEOUT, self.target.connect(reactor)).await;
+        let connecting = self.destination().target.connect(reactor);
+        let connected = reactor.timeout(WELCOME_TIMEOUT, connecting).await;
         let socket = connected.ok_or(StreamError::Silent)?.map_err(CallError::Connect)?;
         let _watched = reactor.watch(socket.clone());
         let left = WELCOME_TIMEOUT.saturating_sub(begin.elapsed());
-        let ended = self.exchange(reactor, &socket, token.as_ref(), left).await;
+        let ended = self.exchange(reactor, &socket, token.as_ref(), left, unsettled).await;
         self.shared.connected.store(false, Ordering::Relaxed);
         ended.map_err(|error| if socket.is_stolen() { StreamError::Stolen } else { error })
     }
@@ -186,31 +326,52 @@ impl Link {
         socket: &Rc<Socket>,
         token: Option<&Token>,
         limit: Duration,
-    ) -> Result<(), StreamError> {
+        unsettled: Option<&UnsettledStay>,
+    ) -> Result<StreamEnd, StreamError> {
         let mut codec = FlushDeltaCodec::default();
-        let hello = message(agent_message::Kind::Hello(self.hello()));
+        let shared = self.shared.clone();
+        let outbox = unsettled.map_or(&shared.outbox, |stay| &stay.outbox);
+        let key = unsettled.map_or(&self.key, |stay| &stay.key);
+        let hello = message(agent_message::Kind::Hello(self.hello(key, outbox)));
         let hello = stamp(hello, &*self.clock, &mut codec);
+        let target = &self.destination().target;
         let opening = async {
-            let mut call = Call::open(socket.clone(), &self.target, token, &hello).await?;
+            let mut call = Call::open(socket.clone(), target, token, &hello).await?;
             let first = poll_fn(|context| call.poll_message(context)).await?;
             Ok::<_, StreamError>((call, first.ok_or(StreamError::Ended)?))
         };
         let (call, first) = reactor.timeout(limit, opening).await.ok_or(StreamError::Silent)??;
 
-        let Shared { outbox, dump_reply, .. } = &*self.shared;
         let refs = OutboxRefs { outbox, tables: &self.tables };
-        let control = ControlStream::new(&self.control, dump_reply);
-        let session = Session::open(refs, &mut self.offsets, control, first, self.clock.now())?;
-        if std::mem::take(&mut self.away) {
-            let url = self.url.clone();
-            log::emit(move || tracing::info!(url, "collector connected again"));
-        }
-        self.shared.connects.fetch_add(1, Ordering::Relaxed);
-        self.shared.connected.store(true, Ordering::Relaxed);
-        let shared = &self.shared;
-        let socket = socket.clone();
-        let stream = Stream { call, socket, codec, session, shared, reactor };
+        let control = ControlStream::new(&self.control, &shared.dump_reply);
+        let elsewhere = if unsettled.is_none() { self.elsewhere() } else { Vec::new() };
+        let mut settling_offsets = OffsetEstimator::default();
+        let offsets = if unsettled.is_none() { &mut self.offsets } else { &mut settling_offsets };
+        let session = Session::open(refs, offsets, control, first, self.clock.now())?;
         let opened = Instant::now();
+        if unsettled.is_none() {
+            self.is_welcomed = true;
+            self.gone_since = None;
+            self.opened = Some(opened);
+            if std::mem::take(&mut self.away) {
+                let url = self.destinations[self.at].url.clone();
+                log::emit(move || tracing::info!(url, "collector connected again"));
+            }
+            shared.connects.fetch_add(1, Ordering::Relaxed);
+            shared.connected.store(true, Ordering::Relaxed);
+        }
+        let stream = Stream {
+            call,
+            socket: socket.clone(),
+            codec,
+            session,
+            shared: &shared,
+            outbox,
+            is_settling: unsettled.is_some(),
+            reactor,
+            destinations: &self.destinations,
+            elsewhere,
+        };
         let ended = stream.talk(&*self.clock).await;
         self.backoff.note_stream(opened.elapsed());
         ended
@@ -219,12 +380,14 @@ impl Link {
 
 impl Link {
     /// Returns the first message of a stream, with the present mode and interval.
-    pub(super) fn hello(&self) -> v1::Hello {
+    pub(super) fn hello(&self, key: &SessionKey, outbox: &Mutex<Outbox>) -> v1::Hello {
         let (wanted, _) = self.control.desired();
         v1::Hello {
+            epoch: key.epoch().0,
+            session_key: key.as_bytes().to_vec(),
             sampler_mode: bounded_name(&self.control.mode().to_string()).into_owned(),
             interval_ns: wanted.settings.interval_ns,
-            answered_seq: lock(&self.shared.outbox).answered_seq(),
+            answered_seq: lock(outbox).answered_seq(),
             ..self.hello.clone()
         }
     }
@@ -237,8 +400,8 @@ struct Notice {
 }
 
 impl Notice {
-    fn new(url: &str) -> Notice {
-        Notice { due: Instant::now() + NOTICE_AFTER, url: url.to_owned() }
+    fn new(url: String) -> Notice {
+        Notice { due: Instant::now() + NOTICE_AFTER, url }
     }
 
     /// Whether the line was written, or is not needed.
@@ -268,7 +431,14 @@ struct Stream<'a> {
     codec: FlushDeltaCodec,
     session: Session<'a>,
     shared: &'a Shared,
+    /// Of the stream's stay.
+    outbox: &'a Mutex<Outbox>,
+    /// The stay has ended, and only what is in flight matters.
+    is_settling: bool,
     reactor: &'a Reactor,
+    destinations: &'a [Destination],
+    /// Indices of the collectors to look for.
+    elsewhere: Vec<usize>,
 }
 
 /// An event that a stream waits for.
@@ -281,11 +451,26 @@ enum Event {
 }
 
 impl Stream<'_> {
-    async fn talk(mut self, clock: &dyn AgentClock) -> Result<(), StreamError> {
+    async fn talk(mut self, clock: &dyn AgentClock) -> Result<StreamEnd, StreamError> {
         let mut pings = self.call.pings();
         let mut is_pinged = false;
+        let mut probe_at = Instant::now() + PROBE_INTERVAL;
+        let mut next_stay = None;
         loop {
-            let limit = self.session.poll_interval();
+            if next_stay.is_none() && !self.elsewhere.is_empty() && Instant::now() >= probe_at {
+                next_stay = self.find_reachable().await;
+                probe_at = Instant::now() + PROBE_INTERVAL;
+            }
+            if next_stay.is_some() && lock(self.outbox).is_settled() {
+                self.say_goodbye(clock)?;
+                break;
+            }
+            let interval = self.session.poll_interval();
+            let limit = if self.elsewhere.is_empty() {
+                interval
+            } else {
+                interval.min(probe_at.saturating_duration_since(Instant::now()))
+            };
             let quiet_since = self.socket.last_received();
             let pinged_for = if is_pinged { 2 } else { 1 };
             let silent_at = quiet_since + KEEPALIVE_INTERVAL * pinged_for;
@@ -310,6 +495,7 @@ impl Stream<'_> {
                         }
                     }
                 },
+                None if limit < interval => {}
                 None => self.session.poll_timeout(),
             }
             if self.socket.last_received() > quiet_since {
@@ -324,19 +510,43 @@ impl Stream<'_> {
         };
         // Everything is acknowledged, so it does not matter how the stream ends.
         let _ = reactor.timeout(GOODBYE_TIMEOUT, ending).await;
-        Ok(())
+        Ok(next_stay.map_or(StreamEnd::Finished, |next| StreamEnd::Left { next }))
+    }
+
+    /// The first of the collectors to look for that accepts a connection.
+    async fn find_reachable(&self) -> Option<usize> {
+        for &at in &self.elsewhere {
+            let connecting = self.destinations[at].target.connect(self.reactor);
+            if let Some(Ok(_)) = self.reactor.timeout(PROBE_TIMEOUT, connecting).await {
+                return Some(at);
+            }
+        }
+        None
     }
 
     /// Sends the next message. Returns whether that was Goodbye.
     fn send_next(&mut self, clock: &dyn AgentClock) -> Result<bool, StreamError> {
-        let is_over = self.shared.is_over();
-        let goodbye = || message(agent_message::Kind::Goodbye(v1::Goodbye {}));
-        let next = self.session.next_message(clock.now());
-        let is_goodbye = next.is_none() && is_over;
-        if let Some(next) = next.or_else(|| is_over.then(goodbye)) {
+        if let Some(next) = self.session.next_message(clock.now()) {
             self.call.send(&stamp(next, clock, &mut self.codec))?;
+            return Ok(false);
         }
-        Ok(is_goodbye)
+        let is_over = self.is_over();
+        if is_over {
+            self.say_goodbye(clock)?;
+        }
+        Ok(is_over)
+    }
+
+    /// Says that the agent ends, or that it has moved.
+    fn say_goodbye(&mut self, clock: &dyn AgentClock) -> Result<(), StreamError> {
+        let moved = self.is_settling || !self.shared.is_over();
+        let goodbye = message(agent_message::Kind::Goodbye(v1::Goodbye { moved }));
+        Ok(self.call.send(&stamp(goodbye, clock, &mut self.codec))?)
+    }
+
+    /// Whether nothing is left to ship here.
+    fn is_over(&self) -> bool {
+        if self.is_settling { lock(self.outbox).is_settled() } else { self.shared.is_over() }
     }
 
     /// Waits for the first event. Answers go before new messages, because they make room in the outbox.
@@ -349,14 +559,14 @@ impl Stream<'_> {
         if let Poll::Ready(answer) = self.call.poll_message(context) {
             return Poll::Ready(Ok(Event::Answer(answer?)));
         }
-        if has_room && (self.shared.is_over() || self.session.has_next()) {
+        if has_room && (self.is_over() || self.session.has_next()) {
             return Poll::Ready(Ok(Event::Room));
         }
         if Instant::now() >= silent_at {
             return Poll::Ready(Ok(Event::Silence));
         }
         self.reactor.poll_by(silent_at);
-        self.reactor.set_answer_due(!has_room || lock(&self.shared.outbox).has_in_flight());
+        self.reactor.set_answer_due(!has_room || lock(self.outbox).has_in_flight());
         Poll::Pending
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use profiler_core::{Delta, NodeId, Settings, State, StateSet, Ticks, TimeRange, Weight};
 
+use super::target::Target;
 use super::*;
 use crate::batch::Span;
 

@@ -184,7 +184,7 @@ impl Upload<'_> {
             }
         }
         // Without it, the worker would count as lost instead of ended.
-        let goodbye = agent_message::Kind::Goodbye(v1::Goodbye {});
+        let goodbye = agent_message::Kind::Goodbye(v1::Goodbye::default());
         let _ = outgoing.send(v1::AgentMessage { kind: Some(goodbye) }).await;
         drop(outgoing);
         let _ =

@@ -511,6 +511,20 @@ impl Ingest {
         }
     }
 
+    /// The agent ships to another collector from now on: what is open continues there.
+    pub(crate) fn receive_move(
+        &self,
+        attachment: &Attachment,
+        now: Timestamp,
+    ) -> Result<(), StaleStream> {
+        let session = attachment.session(now)?;
+        let SessionCell { worker, epoch, .. } = &*attachment.cell;
+        write(&self.state.ledger).forget_running(worker, *epoch);
+        write(&self.state.telemetry).forget_open(worker, *epoch);
+        drop(session);
+        Ok(())
+    }
+
     /// Handles the end of a stream. If it owned its session, the agent is away from now on.
     pub(crate) fn detach(&self, attachment: &Attachment, reason: DisconnectReason, now: Timestamp) {
         let cell = &attachment.cell;

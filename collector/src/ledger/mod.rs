@@ -287,6 +287,17 @@ impl Ledger {
         keys.len()
     }
 
+    /// Forgets the running tasks of a worker's life, which continue at another collector.
+    pub(crate) fn forget_running(&mut self, worker: &WorkerId, epoch: Epoch) {
+        let keys = keys_of(worker, epoch);
+        let keys: Vec<TaskKey> = self.running.range(keys).map(|(key, _)| key.clone()).collect();
+        for key in &keys {
+            let row = self.remove_running(key).expect("the key was found there");
+            self.forget_open(&row.record.name);
+            self.open_bytes -= open_row_bytes(&row);
+        }
+    }
+
     /// Reverts [`Ledger::end_as_lost`] for a worker that reconnected.
     pub(crate) fn resume_lost(&mut self, worker: &WorkerId, epoch: Epoch) {
         let keys = keys_of(worker, epoch);

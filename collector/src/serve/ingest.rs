@@ -292,7 +292,13 @@ impl Stream {
                         self.collector.ingest.receive_symbol_piece(attachment, piece, received_at);
                     taken.map(|()| None).map_err(|StaleStream| taken_over_status())?
                 }
-                Some(agent_message::Kind::Goodbye(_)) => return Ok(()),
+                Some(agent_message::Kind::Goodbye(goodbye)) => {
+                    if goodbye.moved {
+                        let forgotten = self.collector.ingest.receive_move(attachment, received_at);
+                        forgotten.map_err(|StaleStream| taken_over_status())?;
+                    }
+                    return Ok(());
+                }
                 Some(agent_message::Kind::Hello(_)) => {
                     return Err(Status::invalid_argument("Hello may come only once in a stream"));
                 }

@@ -251,7 +251,7 @@ async fn a_stream_that_violates_the_protocol_ends_with_a_reason_and_affects_no_o
     let wrong = hello_message(v1::Hello { worker: String::new(), ..hello() });
     check(vec![wrong], Code::InvalidArgument, reason).await;
     let reason = "the first message of a stream must be Hello";
-    let goodbye = message(agent_message::Kind::Goodbye(v1::Goodbye {}));
+    let goodbye = message(agent_message::Kind::Goodbye(v1::Goodbye::default()));
     check(vec![goodbye], Code::InvalidArgument, reason).await;
     let reason = "Hello may come only once in a stream";
     check(vec![hello_message(hello()), hello_message(hello())], Code::InvalidArgument, reason)
@@ -311,7 +311,7 @@ async fn running_tasks_of_a_disconnected_worker_are_lost() {
         let tasks = format!("/api/v1/tasks?{ALL}&worker={id}");
         assert_eq!(running.json(&tasks).await["tasks"][0]["outcome"], "running");
         if goodbye {
-            client.send(agent_message::Kind::Goodbye(v1::Goodbye {})).await;
+            client.send(agent_message::Kind::Goodbye(v1::Goodbye::default())).await;
             assert!(client.receive().await.is_none(), "a goodbye ends the stream without an error");
         }
         drop(client);

@@ -122,6 +122,14 @@ impl UnsealedTelemetry {
         ended
     }
 
+    /// Forgets the open runs and the expected tasks of a worker's life, which continue at another collector.
+    pub(crate) fn forget_open(&mut self, worker: &WorkerId, epoch: Epoch) {
+        let runs = self.runs.forget_open(worker, epoch);
+        let before = self.expected.len();
+        self.expected.retain(|(of, life, _), _| of != worker || *life != epoch);
+        self.changes[0] += (runs + before - self.expected.len()) as u64;
+    }
+
     /// Reverts [`UnsealedTelemetry::end_runs_as_lost`] for a worker that reconnected.
     pub(crate) fn resume_lost_runs(&mut self, worker: &WorkerId, epoch: Epoch) {
         self.changes[0] += self.runs.resume_lost(worker, epoch) as u64;

@@ -62,6 +62,16 @@ impl Runs {
         ended.collect()
     }
 
+    /// Forgets the open runs of a worker's life. Returns their number.
+    pub(crate) fn forget_open(&mut self, worker: &WorkerId, epoch: Epoch) -> usize {
+        let open = self.of_life(worker, epoch).filter(|row| row.stop().is_none());
+        let keys: Vec<RunKey> = open.map(|row| row.key()).collect();
+        for key in &keys {
+            self.by_key.remove(key);
+        }
+        keys.len()
+    }
+
     /// Reverts [`Runs::end_as_lost`]. Returns the number of runs.
     pub(crate) fn resume_lost(&mut self, worker: &WorkerId, epoch: Epoch) -> usize {
         let lost = self.of_life(worker, epoch).filter(|row| row.lost_at.is_some());

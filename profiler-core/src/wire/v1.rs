@@ -14,7 +14,7 @@ pub mod agent_message {
         Dictionary(super::Dictionary),
         #[prost(message, tag = "3")]
         Flush(super::Flush),
-        /// Clean shutdown: tasks that are still open end as lost at once.
+        /// Clean shutdown: tasks that are still open end as lost at once, unless the agent has moved.
         #[prost(message, tag = "4")]
         Goodbye(super::Goodbye),
         #[prost(message, tag = "5")]
@@ -91,7 +91,12 @@ pub struct Hello {
     pub answered_seq: u64,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct Goodbye {}
+pub struct Goodbye {
+    /// The agent lives on and ships to another collector from now on, under another epoch: tasks that are
+    /// still open continue there, and are forgotten here.
+    #[prost(bool, tag = "1")]
+    pub moved: bool,
+}
 /// Settings in effect from now on. Sent once after Welcome, after each change, and as a keep-alive
 /// when there is nothing to flush.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

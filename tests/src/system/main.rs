@@ -23,6 +23,7 @@ mod hostile;
 mod hostile_collector;
 mod import;
 mod live;
+mod moves;
 mod login;
 mod order;
 mod quotas;

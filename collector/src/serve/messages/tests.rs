@@ -40,7 +40,7 @@ fn tasks(count: usize) -> Kind {
 
 #[tokio::test]
 async fn messages_are_the_same_wherever_their_bytes_are_cut() {
-    let kinds = [tasks(3), Kind::Goodbye(v1::Goodbye {}), tasks(40), tasks(1)];
+    let kinds = [tasks(3), Kind::Goodbye(v1::Goodbye::default()), tasks(40), tasks(1)];
     let bytes: Vec<u8> = kinds.iter().cloned().flat_map(framed).collect();
     for chunk_bytes in 1..=bytes.len() {
         let memory = memory();

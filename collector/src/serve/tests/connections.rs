@@ -60,7 +60,7 @@ async fn a_connection_without_requests_is_closed() {
     let answer = received(connect(&running, LIVEZ).await).await;
     assert!(answer.starts_with(b"HTTP/1.1 200 OK"), "{:?}", String::from_utf8_lossy(&answer));
     // The agent's stream is a request in flight, although it was quiet for longer.
-    client.send(agent_message::Kind::Goodbye(v1::Goodbye {})).await;
+    client.send(agent_message::Kind::Goodbye(v1::Goodbye::default())).await;
     assert!(client.receive().await.is_none());
 }
 

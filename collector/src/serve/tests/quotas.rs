@@ -101,7 +101,7 @@ async fn a_token_has_as_many_sessions_as_its_quota_and_others_are_unaffected() {
     // An agent that reconnects takes its own session over.
     let mut again = shared.attach(0, "w-1").await.unwrap();
     assert_eq!(first.status().await.code(), Code::Aborted);
-    again.send(Kind::Goodbye(v1::Goodbye {})).await;
+    again.send(Kind::Goodbye(v1::Goodbye::default())).await;
     assert_eq!(again.receive().await, None);
     shared.attach(0, "w-3").await.unwrap();
     let expected = (shared.name(0), "sessions".to_owned(), Some(2), 1);

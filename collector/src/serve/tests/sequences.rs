@@ -165,7 +165,7 @@ async fn only_the_owner_of_the_session_key_attaches() {
             let status = Client::refused(running.address, vec![v1::AgentMessage { kind }]).await;
             assert_eq!(status.code(), Code::PermissionDenied, "{status:?}");
         }
-        client.send(agent_message::Kind::Goodbye(v1::Goodbye {})).await;
+        client.send(agent_message::Kind::Goodbye(v1::Goodbye::default())).await;
         assert!(client.receive().await.is_none(), "the owner's stream is still there");
         running.stop.send(()).unwrap();
         in_time(running.served).await.unwrap().unwrap();

@@ -238,7 +238,7 @@ impl World {
         if let Some(connection) = self.lives[life].connection
             && is_drained
         {
-            let goodbye = agent_message::Kind::Goodbye(v1::Goodbye {});
+            let goodbye = agent_message::Kind::Goodbye(v1::Goodbye::default());
             self.send_up(connection, AgentMessage { kind: Some(goodbye) }, None);
             self.count(Fault::AgentEnded);
         }

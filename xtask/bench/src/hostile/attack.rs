@@ -308,7 +308,7 @@ async fn colliding(address: SocketAddr, stored: &AtomicU64, refused: &AtomicU64)
 async fn long_names(address: SocketAddr, refused: Arc<AtomicU64>) {
     on_streams(address, LONG_NAMES, &refused, |number, mut stream| async move {
         attach(&mut stream, format!("{number:05}{}", "n".repeat(245))).await?;
-        stream.send(agent_message::Kind::Goodbye(v1::Goodbye {})).await?;
+        stream.send(agent_message::Kind::Goodbye(v1::Goodbye::default())).await?;
         sleep(Duration::from_millis(10)).await;
         Ok(())
     })
