@@ -77,6 +77,12 @@ enum Entry {
     },
     /// Becomes durable with the next sync.
     Hello { record: Vec<u8>, _room: OwnedSemaphorePermit },
+    /// The end of a stream whose agent has moved, which waits for the result.
+    Moved {
+        record: Vec<u8>,
+        done: oneshot::Sender<Result<(), NotLogged>>,
+        _room: OwnedSemaphorePermit,
+    },
 }
 
 impl Entry {
@@ -88,7 +94,9 @@ impl Entry {
     fn bytes(&self) -> usize {
         match self {
             Entry::Flushes { records, .. } => records.iter().map(Vec::len).sum(),
-            Entry::Run { record, .. } | Entry::Hello { record, .. } => record.len(),
+            Entry::Run { record, .. }
+            | Entry::Hello { record, .. }
+            | Entry::Moved { record, .. } => record.len(),
         }
     }
 }
@@ -201,6 +209,20 @@ impl Log {
         let record = hello.encode_to_vec();
         let room = self.room_for([record.len() + ENTRY_BYTES]).await?;
         self.queue.push(Some(identity), Entry::Hello { record, _room: room })
+    }
+
+    /// Logs durably that an agent has moved.
+    pub(crate) async fn log_move(
+        &self,
+        identity: &Identity,
+        moved: Hello,
+    ) -> Result<(), NotLogged> {
+        self.check_room()?;
+        let record = moved.encode_to_vec();
+        let room = self.room_for([record.len() + ENTRY_BYTES]).await?;
+        let (done, answer) = oneshot::channel();
+        self.queue.push(Some(identity), Entry::Moved { record, done, _room: room })?;
+        answer.await.unwrap_or(Err(NotLogged::Closed))
     }
 
     /// Logs a run durably, then applies it.
@@ -327,6 +349,9 @@ impl Log {
                     }
                     let _ = done.send(result());
                 }
+                Entry::Moved { done, .. } => {
+                    let _ = done.send(result());
+                }
                 Entry::Hello { .. } => {}
             }
         }
@@ -356,7 +381,9 @@ impl Writer {
                     }
                 }
                 Entry::Run { record, .. } => self.wal.append(LoggedRun::KIND, record)?,
-                Entry::Hello { record, .. } => self.wal.append(Hello::KIND, record)?,
+                Entry::Hello { record, .. } | Entry::Moved { record, .. } => {
+                    self.wal.append(Hello::KIND, record)?;
+                }
             }
         }
         // Not written before it is synced: of two unsynced writes a crash may keep the later one only, and

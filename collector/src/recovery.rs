@@ -280,6 +280,10 @@ impl Replay<'_> {
         session.note_seen(received_at);
         // The tables may have the end of an earlier stream.
         session.presence = Presence::Connected;
+        if hello.moved {
+            self.state.forget_open(&cell.worker, cell.epoch);
+            session.end(cell.disconnect(received_at, DisconnectReason::Clean));
+        }
         registry.set_agent(&mut session, hello.agent());
         Ok(())
     }

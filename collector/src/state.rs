@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 
-use profiler_core::{TaskRecord, WorkerId};
+use profiler_core::{Epoch, TaskRecord, WorkerId};
 
 use crate::agent_control::DesiredSettings;
 use crate::clock::Clock;
@@ -223,6 +223,12 @@ impl CollectorState {
             let worker = &*cell.worker.0;
             tracing::info!(worker, epoch = %cell.epoch, lost, suppressed, "tasks ended as lost");
         }
+    }
+
+    /// Forgets the running tasks, open runs and expected tasks of an agent that has moved.
+    pub(crate) fn forget_open(&self, worker: &WorkerId, epoch: Epoch) {
+        write(&self.ledger).forget_open_tasks(worker, epoch);
+        write(&self.telemetry).forget_open(worker, epoch);
     }
 
     /// The tree with the names of what agents did not name.

@@ -33,8 +33,7 @@ impl SessionKey {
         SessionKey(random)
     }
 
-    /// The key of the next session of the same life of an agent. Who does not know this key cannot know the
-    /// next one.
+    /// The key of the next session of the same life of an agent. It is a secret like this one.
     #[must_use]
     pub fn successor(&self) -> SessionKey {
         let hash = Sha256::new().chain_update(SUCCESSOR_DOMAIN).chain_update(self.0).finalize();

@@ -1,7 +1,7 @@
 //! Ships batches to the collector, on one thread of its own.
 //!
 //! Reading order: [`outbox`] (the queue), [`resend`] (state for a collector that lost its memory),
-//! [`stays`] (several collectors), [`clock`] and [`backoff`], [`control`] (requests of the collector), [`session`] (the protocol),
+//! [`stays`] and [`moves`] (several collectors), [`clock`] and [`backoff`], [`control`] (requests of the collector), [`session`] (the protocol),
 //! [`stream`] (the connection), [`target`] (its address), [`call`] (gRPC), [`allowance`] (how much work
 //! a collector may cause), [`socket`] and [`reactor`] (the system). No runtime and no signals: the thread
 //! waits for one socket or for a futex.
@@ -14,6 +14,7 @@ mod control;
 #[cfg(emberline_fuzzing)]
 #[allow(unreachable_pub, reason = "`crate::fuzzing` is the door")]
 pub mod fuzzing;
+mod moves;
 mod outbox;
 mod reactor;
 mod resend;

@@ -40,10 +40,6 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 /// Timeout for the collector to end the stream after Goodbye, which shows that it has read it.
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Time without an answer after which an agent with several collectors goes on to the next one: longer than
-/// a collector's restart takes.
-const GONE_AFTER: Duration = Duration::from_secs(5);
-
 /// Longest delay before the next attempt, with several collectors.
 const DELAY_OF_SEVERAL_MAX: Duration = Duration::from_secs(1);
 
@@ -64,7 +60,7 @@ const LAST_TRIES: u32 = 3;
 
 /// Why a stream ended.
 #[derive(Debug, thiserror::Error)]
-enum StreamError {
+pub(super) enum StreamError {
     #[error("no answer within {} s", WELCOME_TIMEOUT.as_secs())]
     Silent,
     #[error("the collector ended the stream")]
@@ -80,13 +76,15 @@ enum StreamError {
 }
 
 /// How a stream ended without an error.
-enum StreamEnd {
+pub(super) enum StreamEnd {
     /// Everything is acknowledged, and the agent ends or the stay is settled.
     Finished,
     /// Everything that was sent is acknowledged, and the agent goes to another collector.
     Left {
         /// Its index.
         next: usize,
+        /// Whether the one that it leaves knows that.
+        is_settled: bool,
     },
 }
 
@@ -153,8 +151,8 @@ impl Link {
             let begin = Instant::now();
             let error = match self.converse(reactor).await {
                 Ok(StreamEnd::Finished) => return self.settle_all(reactor).await,
-                Ok(StreamEnd::Left { next }) => {
-                    self.end_stay(next, true);
+                Ok(StreamEnd::Left { next, is_settled }) => {
+                    self.end_stay(next, is_settled);
                     continue;
                 }
                 Err(error) => error,
@@ -219,82 +217,6 @@ impl Link {
         &self.destinations[self.at]
     }
 
-    /// Goes on to the next collector if the present one has not answered for a while. `begin` is when the
-    /// attempt began that has failed.
-    fn move_if_gone(&mut self, begin: Instant) {
-        // A stream that was open began before its collector was gone.
-        let was_open = self.opened.take().is_some_and(|opened| opened >= begin);
-        let since = if was_open { Instant::now() } else { begin };
-        let since = *self.gone_since.get_or_insert(since);
-        if self.destinations.len() > 1 && since.elapsed() >= GONE_AFTER {
-            self.end_stay((self.at + 1) % self.destinations.len(), false);
-        }
-    }
-
-    /// Continues at another collector. `is_settled`: the present one has answered every flush.
-    fn end_stay(&mut self, next: usize, is_settled: bool) {
-        let at = std::mem::replace(&mut self.at, next);
-        lock(&self.shared.present_url).clone_from(&self.destinations[next].url);
-        self.gone_since = None;
-        self.backoff.reset();
-        // Another clock.
-        self.offsets = OffsetEstimator::default();
-        if !std::mem::take(&mut self.is_welcomed) {
-            // Nothing was sent, so the stay has not begun.
-            return;
-        }
-        let mut ended = lock(&self.shared.ended);
-        let mut outbox = lock(&self.shared.outbox);
-        let unsent = outbox.move_unsent();
-        let left = std::mem::replace(&mut *outbox, unsent);
-        let next_key = self.key.successor();
-        let key = std::mem::replace(&mut self.key, next_key);
-        if is_settled {
-            ended.add_settled(left.current_account());
-        } else {
-            let stay = UnsettledStay { at, key, outbox: Mutex::new(left) };
-            ended.add_unsettled(stay, self.unsettled_bytes_max);
-        }
-        drop(outbox);
-        drop(ended);
-        let from = self.destinations[at].url.clone();
-        let to = self.destinations[next].url.clone();
-        log::emit(move || tracing::info!(from, to, "shipping to another collector"));
-    }
-
-    /// The stays that ended at a collector and are not settled.
-    fn unsettled_at(&self, at: usize) -> Vec<Arc<UnsettledStay>> {
-        let ended = lock(&self.shared.ended);
-        ended.unsettled().iter().filter(|stay| stay.at == at).cloned().collect()
-    }
-
-    /// The collectors that are better than the present one, or may have unsettled flushes.
-    fn elsewhere(&self) -> Vec<usize> {
-        let ended = lock(&self.shared.ended);
-        let is_wanted = |at: &usize| {
-            *at != self.at && (*at < self.at || ended.unsettled().iter().any(|stay| stay.at == *at))
-        };
-        (0..self.destinations.len()).filter(is_wanted).collect()
-    }
-
-    /// Tries to settle all stays, at the end of the agent.
-    async fn settle_all(&mut self, reactor: &Reactor) {
-        for at in 0..self.destinations.len() {
-            self.at = at;
-            // The report tells what stays unsettled.
-            let _ = self.settle(reactor).await;
-        }
-    }
-
-    /// Settles the stays that ended at the present collector.
-    async fn settle(&mut self, reactor: &Reactor) -> Result<(), StreamError> {
-        for stay in self.unsettled_at(self.at) {
-            self.connect(reactor, Some(&stay)).await?;
-            lock(&self.shared.ended).settle(&stay);
-        }
-        Ok(())
-    }
-
     /// Settles earlier stays here, then runs one stream until its end.
     async fn converse(&mut self, reactor: &Reactor) -> Result<StreamEnd, StreamError> {
         self.settle(reactor).await?;
@@ -302,7 +224,7 @@ impl Link {
     }
 
     /// Runs one stream of the present stay, or of an unsettled one, from the attempt to connect to its end.
-    async fn connect(
+    pub(super) async fn connect(
         &mut self,
         reactor: &Reactor,
         unsettled: Option<&UnsettledStay>,
@@ -502,15 +424,19 @@ impl Stream<'_> {
                 is_pinged = false;
             }
         }
-        let Stream { mut call, reactor, .. } = self;
+        let Stream { mut call, reactor, is_settling, .. } = self;
         let ending = async {
             call.close().await?;
             while poll_fn(|context| call.poll_message(context)).await?.is_some() {}
             Ok::<_, CallError>(())
         };
-        // Everything is acknowledged, so it does not matter how the stream ends.
-        let _ = reactor.timeout(GOODBYE_TIMEOUT, ending).await;
-        Ok(next_stay.map_or(StreamEnd::Finished, |next| StreamEnd::Left { next }))
+        let is_heard = matches!(reactor.timeout(GOODBYE_TIMEOUT, ending).await, Some(Ok(())));
+        match next_stay {
+            Some(next) => Ok(StreamEnd::Left { next, is_settled: is_heard }),
+            None if is_settling && !is_heard => Err(StreamError::Ended),
+            // Everything is acknowledged, so it does not matter how the stream ends.
+            None => Ok(StreamEnd::Finished),
+        }
     }
 
     /// The first of the collectors to look for that accepts a connection.

@@ -6,6 +6,7 @@
 
 mod control;
 mod dictionary;
+mod moved;
 mod received;
 
 use std::collections::VecDeque;
@@ -509,20 +510,6 @@ impl Ingest {
                 Ok(())
             }
         }
-    }
-
-    /// The agent ships to another collector from now on: what is open continues there.
-    pub(crate) fn receive_move(
-        &self,
-        attachment: &Attachment,
-        now: Timestamp,
-    ) -> Result<(), StaleStream> {
-        let session = attachment.session(now)?;
-        let SessionCell { worker, epoch, .. } = &*attachment.cell;
-        write(&self.state.ledger).forget_running(worker, *epoch);
-        write(&self.state.telemetry).forget_open(worker, *epoch);
-        drop(session);
-        Ok(())
     }
 
     /// Handles the end of a stream. If it owned its session, the agent is away from now on.

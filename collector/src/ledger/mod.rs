@@ -287,8 +287,10 @@ impl Ledger {
         keys.len()
     }
 
-    /// Forgets the running tasks of a worker's life, which continue at another collector.
-    pub(crate) fn forget_running(&mut self, worker: &WorkerId, epoch: Epoch) {
+    /// Forgets the running tasks of a worker's life, which continue at another collector, and those that
+    /// counted as lost before that was known.
+    pub(crate) fn forget_open_tasks(&mut self, worker: &WorkerId, epoch: Epoch) {
+        self.resume_lost(worker, epoch);
         let keys = keys_of(worker, epoch);
         let keys: Vec<TaskKey> = self.running.range(keys).map(|(key, _)| key.clone()).collect();
         for key in &keys {

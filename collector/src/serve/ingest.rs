@@ -294,8 +294,9 @@ impl Stream {
                 }
                 Some(agent_message::Kind::Goodbye(goodbye)) => {
                     if goodbye.moved {
-                        let forgotten = self.collector.ingest.receive_move(attachment, received_at);
-                        forgotten.map_err(|StaleStream| taken_over_status())?;
+                        let ingest = &self.collector.ingest;
+                        let moved = Box::pin(ingest.receive_move(attachment, received_at)).await;
+                        moved.map_err(ended_status)?;
                     }
                     return Ok(());
                 }
@@ -385,11 +386,7 @@ impl Stream {
         self.next = next.map(Box::new);
         while !waiting.is_empty() {
             let answers = self.collector.ingest.receive_flushes(attachment, &mut waiting).await;
-            let answers = answers.map_err(|error| match error {
-                StreamError::Stale(StaleStream) => taken_over_status(),
-                StreamError::OutOfOrder(error) => Status::out_of_range(error.to_string()),
-                StreamError::NotLogged(error) => not_logged_status(&error),
-            })?;
+            let answers = answers.map_err(ended_status)?;
             for answer in answers {
                 self.answer(answer).await?;
             }
@@ -410,6 +407,15 @@ impl Stream {
         let metadata = status.metadata().clone();
         let status = Status::with_metadata(status.code(), text, metadata);
         let _ = self.answers.try_send(Err(status));
+    }
+}
+
+/// Why a stream ends.
+fn ended_status(error: StreamError) -> Status {
+    match error {
+        StreamError::Stale(StaleStream) => taken_over_status(),
+        StreamError::OutOfOrder(error) => Status::out_of_range(error.to_string()),
+        StreamError::NotLogged(error) => not_logged_status(&error),
     }
 }
 

@@ -86,8 +86,7 @@ fn a_worker_moves_when_its_collector_is_killed_and_returns() {
     let _alone = alone();
     let mut sites = [Site::start(), Site::start()];
     let worker = Worker::start("steady", "moving-1", &list_of(&sites), &[]);
-    let home =
-        wait_for("samples", || sites.iter().position(|site| site.stored_ns() > 0));
+    let home = wait_for("samples", || sites.iter().position(|site| site.stored_ns() > 0));
     wait_for_more(&sites[home]);
     sites[home].collector.process.kill();
     wait_for_more(&sites[1 - home]);
@@ -104,8 +103,7 @@ fn a_collector_that_was_paused_keeps_what_it_has_and_its_agent_knows() {
     let _alone = alone();
     let sites = [Site::start(), Site::start()];
     let worker = Worker::start("steady", "moving-2", &list_of(&sites), &[]);
-    let home =
-        wait_for("samples", || sites.iter().position(|site| site.stored_ns() > 0));
+    let home = wait_for("samples", || sites.iter().position(|site| site.stored_ns() > 0));
     wait_for_more(&sites[home]);
     sites[home].signal(Signal::SIGSTOP);
     wait_for_more(&sites[1 - home]);

@@ -44,7 +44,7 @@ fn a_wrong_list_names_the_url_that_is_wrong() {
 
 /// What one collector has of one stay.
 #[derive(Clone, Copy, Default)]
-struct Held {
+struct StoredStay {
     acked_seq: u64,
     stored_ns: u64,
 }
@@ -65,7 +65,7 @@ struct World {
     is_welcomed: bool,
     wire: VecDeque<Sent>,
     /// By collector and stay.
-    held: BTreeMap<(usize, u8), Held>,
+    stored: BTreeMap<(usize, u8), StoredStay>,
     pushed_ns: u64,
 }
 
@@ -136,18 +136,18 @@ impl World {
     /// Starts a stream unless there is one.
     fn welcome(&mut self) {
         if !self.is_welcomed {
-            let held = *self.held.entry((self.at, self.stay)).or_default();
-            self.outbox.welcome(held.acked_seq, held.stored_ns).unwrap();
+            let stored = *self.stored.entry((self.at, self.stay)).or_default();
+            self.outbox.welcome(stored.acked_seq, stored.stored_ns).unwrap();
             self.is_welcomed = true;
         }
     }
 
     fn store(&mut self) -> Option<u64> {
         let Sent { seq, weight_ns } = self.wire.pop_front()?;
-        let held = self.held.entry((self.at, self.stay)).or_default();
-        assert_eq!(seq, held.acked_seq + 1, "the next flush of its stay");
-        held.acked_seq = seq;
-        held.stored_ns += weight_ns;
+        let stored = self.stored.entry((self.at, self.stay)).or_default();
+        assert_eq!(seq, stored.acked_seq + 1, "the next flush of its stay");
+        stored.acked_seq = seq;
+        stored.stored_ns += weight_ns;
         Some(seq)
     }
 
@@ -170,13 +170,13 @@ impl World {
     fn settle(&mut self, at: usize) {
         for stay in self.ended.unsettled().to_vec().iter().filter(|stay| stay.at == at) {
             let number = stay.key.as_bytes()[0];
-            let held = self.held.entry((at, number)).or_default();
+            let stored = self.stored.entry((at, number)).or_default();
             let mut outbox = lock(&stay.outbox);
-            outbox.welcome(held.acked_seq, held.stored_ns).unwrap();
+            outbox.welcome(stored.acked_seq, stored.stored_ns).unwrap();
             while let Some((seq, batch)) = outbox.next() {
-                assert_eq!(seq, held.acked_seq + 1);
-                held.acked_seq = seq;
-                held.stored_ns += batch.weight_ns();
+                assert_eq!(seq, stored.acked_seq + 1);
+                stored.acked_seq = seq;
+                stored.stored_ns += batch.weight_ns();
                 outbox.ack(seq).unwrap();
             }
             drop(outbox);
@@ -195,7 +195,7 @@ proptest! {
             stay: 0,
             is_welcomed: false,
             wire: VecDeque::new(),
-            held: BTreeMap::new(),
+            stored: BTreeMap::new(),
             pushed_ns: 0,
         };
         // Up to the number of stays that are kept.
@@ -212,11 +212,11 @@ proptest! {
         while { world.take(Step::Send); !world.wire.is_empty() } {
             world.take(Step::Store);
         }
-        let stored: u64 = world.held.values().map(|held| held.stored_ns).sum();
-        prop_assert_eq!(stored, world.pushed_ns);
+        let stored_ns: u64 = world.stored.values().map(|stored| stored.stored_ns).sum();
+        prop_assert_eq!(stored_ns, world.pushed_ns);
         let mut account = world.ended.account();
         account += world.outbox.current_account();
-        prop_assert_eq!((account.acked_ns, account.unacked_ns), (stored, 0));
+        prop_assert_eq!((account.acked_ns, account.unacked_ns), (stored_ns, 0));
     }
 }
 

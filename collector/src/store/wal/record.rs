@@ -334,6 +334,9 @@ pub(crate) struct Hello {
     /// By the agent's clock.
     #[prost(sint64, tag = "10")]
     pub(crate) started_at_ns: i64,
+    /// The stream has ended, and the agent ships to another collector: what is open continues there.
+    #[prost(bool, tag = "11")]
+    pub(crate) moved: bool,
 }
 
 impl Hello {
@@ -358,6 +361,7 @@ impl Hello {
             sampler_mode,
             interval_ns,
             started_at_ns: started_at.unix_ns(),
+            moved: false,
         }
     }
 

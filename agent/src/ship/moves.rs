@@ -1,0 +1,94 @@
+//! Moves between collectors: when an agent goes to another one, and how it settles what it left behind.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use super::clock::OffsetEstimator;
+use super::reactor::Reactor;
+use super::stays::UnsettledStay;
+use super::stream::{Link, StreamError};
+use crate::log;
+use crate::sync::lock;
+
+/// Time without an answer after which an agent with several collectors goes on to the next one: longer than
+/// a collector's restart takes.
+const GONE_AFTER: Duration = Duration::from_secs(5);
+
+impl Link {
+    /// Goes on to the next collector if the present one has not answered for a while. `begin` is when the
+    /// attempt began that has failed.
+    pub(super) fn move_if_gone(&mut self, begin: Instant) {
+        // A stream that was open began before its collector was gone.
+        let was_open = self.opened.take().is_some_and(|opened| opened >= begin);
+        let since = if was_open { Instant::now() } else { begin };
+        let since = *self.gone_since.get_or_insert(since);
+        if self.destinations.len() > 1 && since.elapsed() >= GONE_AFTER {
+            self.end_stay((self.at + 1) % self.destinations.len(), false);
+        }
+    }
+
+    /// Continues at another collector. `is_settled`: the present one has answered every flush, and knows that
+    /// what is open continues elsewhere.
+    pub(super) fn end_stay(&mut self, next: usize, is_settled: bool) {
+        let at = std::mem::replace(&mut self.at, next);
+        lock(&self.shared.present_url).clone_from(&self.destinations[next].url);
+        self.gone_since = None;
+        self.backoff.reset();
+        // Another clock.
+        self.offsets = OffsetEstimator::default();
+        if !std::mem::take(&mut self.is_welcomed) {
+            // Nothing was sent, so the stay has not begun.
+            return;
+        }
+        let mut ended = lock(&self.shared.ended);
+        let mut outbox = lock(&self.shared.outbox);
+        let unsent = outbox.move_unsent();
+        let left = std::mem::replace(&mut *outbox, unsent);
+        let next_key = self.key.successor();
+        let key = std::mem::replace(&mut self.key, next_key);
+        if is_settled {
+            ended.add_settled(left.current_account());
+        } else {
+            let stay = UnsettledStay { at, key, outbox: Mutex::new(left) };
+            ended.add_unsettled(stay, self.unsettled_bytes_max);
+        }
+        drop(outbox);
+        drop(ended);
+        let from = self.destinations[at].url.clone();
+        let to = self.destinations[next].url.clone();
+        log::emit(move || tracing::info!(from, to, "shipping to another collector"));
+    }
+
+    /// The stays that ended at a collector and are not settled.
+    pub(super) fn unsettled_at(&self, at: usize) -> Vec<Arc<UnsettledStay>> {
+        let ended = lock(&self.shared.ended);
+        ended.unsettled().iter().filter(|stay| stay.at == at).cloned().collect()
+    }
+
+    /// The collectors that are better than the present one, or may have unsettled flushes.
+    pub(super) fn elsewhere(&self) -> Vec<usize> {
+        let ended = lock(&self.shared.ended);
+        let is_wanted = |at: &usize| {
+            *at != self.at && (*at < self.at || ended.unsettled().iter().any(|stay| stay.at == *at))
+        };
+        (0..self.destinations.len()).filter(is_wanted).collect()
+    }
+
+    /// Tries to settle all stays, at the end of the agent.
+    pub(super) async fn settle_all(&mut self, reactor: &Reactor) {
+        for at in 0..self.destinations.len() {
+            self.at = at;
+            // The report tells what stays unsettled.
+            let _ = self.settle(reactor).await;
+        }
+    }
+
+    /// Settles the stays that ended at the present collector.
+    pub(super) async fn settle(&mut self, reactor: &Reactor) -> Result<(), StreamError> {
+        for stay in self.unsettled_at(self.at) {
+            self.connect(reactor, Some(&stay)).await?;
+            lock(&self.shared.ended).settle(&stay);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,28 @@
+//! The end of a stream whose agent ships to another collector from now on.
+
+use profiler_core::Timestamp;
+
+use super::{Attachment, Ingest, StreamError};
+use crate::session::SessionCell;
+use crate::store::wal::Hello;
+
+impl Ingest {
+    /// The agent ships to another collector from now on: what is open continues there.
+    pub(crate) async fn receive_move(
+        &self,
+        attachment: &Attachment,
+        now: Timestamp,
+    ) -> Result<(), StreamError> {
+        let SessionCell { worker, epoch, .. } = &*attachment.cell;
+        let agent = {
+            let session = attachment.session(now)?;
+            self.state.forget_open(worker, *epoch);
+            session.agent.clone()
+        };
+        if let Some(log) = &self.log {
+            let moved = Hello { moved: true, ..Hello::of(worker, *epoch, now, &agent) };
+            log.log_move(&attachment.account.identity, moved).await?;
+        }
+        Ok(())
+    }
+}
