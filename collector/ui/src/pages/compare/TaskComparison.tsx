@@ -79,10 +79,12 @@ export function TaskComparison({ answer, chosen }: Properties) {
           ))}
         </tbody>
       </table>
-      <p class="soft">
-        {quantity(answer.tests, 'change')} tested; of those that exceed noise, at most{' '}
-        {Math.round(100 * answer.false_alarms)}% are expected to be false alarms.
-      </p>
+      {answer.tests > 0 && (
+        <p class="soft">
+          {quantity(answer.tests, 'change')} tested; of those that exceed noise, at most{' '}
+          {Math.round(100 * answer.false_alarms)}% are expected to be false alarms.
+        </p>
+      )}
       {more > 0 && (
         <p class="soft">
           {quantity(more, 'more name')} with smaller changes{' '}

@@ -30,6 +30,13 @@ function ownCaller({ layout, functions, fnSelf }: LoadedProfile, fn: number): nu
   return [...byCaller].find(([, ns]) => ns >= CALLER_SHARE_MIN * fnSelf[fn])?.[0];
 }
 
+/** Time without stacks is no function: it is shown only if there is nothing else. */
+function hottestOf({ functions, fnSelf }: LoadedProfile): number[] {
+  const isCode = (fn: number) => functions.kinds[fn] === 'function' || functions.kinds[fn] === 'unresolved';
+  const code = indicesOfLargest(fnSelf, SHOWN, (fn) => fnSelf[fn] > 0 && isCode(fn));
+  return code.length > 0 ? code : indicesOfLargest(fnSelf, SHOWN, (fn) => fnSelf[fn] > 0);
+}
+
 interface Properties {
   loaded: LoadedProfile;
   onSearch(text: string): void;
@@ -39,7 +46,7 @@ interface Properties {
 export function Hottest({ loaded, onFunction }: Properties) {
   const { params } = useAddress();
   const { layout, functions, fnSelf, metadata } = loaded;
-  const order = useMemo(() => indicesOfLargest(fnSelf, SHOWN, (fn) => fnSelf[fn] > 0), [fnSelf]);
+  const order = useMemo(() => hottestOf(loaded), [loaded]);
   const callers = useMemo(() => order.map((fn) => ownCaller(loaded, fn)), [loaded, order]);
   const tasks = params.getAll('task');
   return (
@@ -92,7 +99,9 @@ export function Hottest({ loaded, onFunction }: Properties) {
               <span class="rank">{rank === 0 ? 'Hottest (self time)' : `${count(rank + 1)}.`}</span>
               <b>{percent(fnSelf[fn], layout.total[0])}</b>{' '}
               <bdi>
-                {callers[rank] !== undefined && `${middleCut(labelOf(functions, callers[rank]), 30)} → `}
+                {callers[rank] !== undefined && (
+                  <span class="caller">{middleCut(labelOf(functions, callers[rank]), 30)} → </span>
+                )}
                 {middleCut(labelOf(functions, fn), 42)}
               </bdi>
             </button>

@@ -328,6 +328,12 @@ function NoSamples({ loaded }: { loaded: LoadedProfile }) {
   const { params } = useAddress();
   const filtered = FILTERS.some((name) => params.has(name)) || params.has('on');
   const { data, hidden } = loaded.metadata;
+  // The default is time on CPU, and one task may have none: then it is shown where it waited.
+  const hasOnlyWaited =
+    params.has('on') && !params.has('state') && hidden.states.runnable_ns + hidden.states.wait_ns > 0;
+  useEffect(() => {
+    if (hasOnlyWaited) setParams({ state: ['all'] }, true);
+  }, [hasOnlyWaited]);
   return (
     <EmptyState title={hidden.total_ns > 0 ? 'No samples in this view' : 'No samples'}>
       <p>
