@@ -210,6 +210,7 @@ pub(crate) fn prepare(
         is_welcomed: false,
         opened: None,
         gone_since: None,
+        probe_interval: moves::PROBE_INTERVAL,
         key: options.key.clone(),
         unsettled_bytes_max: options.limits.outbox_bytes_max / 2,
         hello: hello(&options),

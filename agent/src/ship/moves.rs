@@ -14,15 +14,22 @@ use crate::sync::lock;
 /// a collector's restart takes.
 const GONE_AFTER: Duration = Duration::from_secs(5);
 
+/// How often an agent that is not with its best collector, or left flushes at another one, tries those. The
+/// interval doubles with each visit in vain.
+pub(super) const PROBE_INTERVAL: Duration = Duration::from_secs(15);
+const PROBE_INTERVAL_MAX: Duration = Duration::from_secs(600);
+
 impl Link {
-    /// Goes on to the next collector if the present one has not answered for a while. `begin` is when the
-    /// attempt began that has failed.
+    /// Goes on to the next collector if the present one has not answered for a while, or at once if nothing
+    /// was shipped to it or the agent ends. `begin` is when the attempt began that has failed.
     pub(super) fn move_if_gone(&mut self, begin: Instant) {
         // A stream that was open began before its collector was gone.
         let was_open = self.opened.take().is_some_and(|opened| opened >= begin);
         let since = if was_open { Instant::now() } else { begin };
         let since = *self.gone_since.get_or_insert(since);
-        if self.destinations.len() > 1 && since.elapsed() >= GONE_AFTER {
+        let is_patient = self.is_welcomed && self.shared.finish_by().is_none();
+        let patience = if is_patient { GONE_AFTER } else { Duration::ZERO };
+        if self.destinations.len() > 1 && since.elapsed() >= patience {
             self.end_stay((self.at + 1) % self.destinations.len(), false);
         }
     }
@@ -33,13 +40,15 @@ impl Link {
         let at = std::mem::replace(&mut self.at, next);
         lock(&self.shared.present_url).clone_from(&self.destinations[next].url);
         self.gone_since = None;
-        self.backoff.reset();
         // Another clock.
         self.offsets = OffsetEstimator::default();
         if !std::mem::take(&mut self.is_welcomed) {
-            // Nothing was sent, so the stay has not begun.
+            // Nothing was sent, so the stay has not begun. It may have been a visit in vain, to a collector that
+            // accepts connections and answers nobody.
+            self.probe_interval = (self.probe_interval * 2).min(PROBE_INTERVAL_MAX);
             return;
         }
+        self.backoff.reset();
         let mut ended = lock(&self.shared.ended);
         let mut outbox = lock(&self.shared.outbox);
         let unsent = outbox.move_unsent();

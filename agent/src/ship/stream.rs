@@ -17,6 +17,7 @@ use super::backoff::Backoff;
 use super::call::{Call, CallError};
 use super::clock::OffsetEstimator;
 use super::control::ControlStream;
+use super::moves::PROBE_INTERVAL;
 use super::outbox::Outbox;
 use super::reactor::Reactor;
 use super::session::{OutboxRefs, Session, SessionError, message};
@@ -40,12 +41,10 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 /// Timeout for the collector to end the stream after Goodbye, which shows that it has read it.
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Longest delay before the next attempt, with several collectors.
+/// Longest delay before the next attempt while an agent decides whether to move.
 const DELAY_OF_SEVERAL_MAX: Duration = Duration::from_secs(1);
 
-/// How often an agent that is not with its best collector, or left flushes at another one, tries those; and
-/// the timeout of that.
-const PROBE_INTERVAL: Duration = Duration::from_secs(15);
+/// Timeout of a look whether a collector accepts connections.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Shortest time between two lines of the log about a lost collector.
@@ -100,6 +99,8 @@ pub(super) struct Link {
     pub(super) opened: Option<Instant>,
     /// Since when the present collector does not answer.
     pub(super) gone_since: Option<Instant>,
+    /// How long to wait before the agent looks for better collectors.
+    pub(super) probe_interval: Duration,
     /// Of the present stay.
     pub(super) key: SessionKey,
     /// Most bytes of flushes in flight of all unsettled stays.
@@ -195,7 +196,8 @@ impl Link {
                 last_tries += 1;
                 // The end of a program that runs without a collector must not take long.
                 let never_there = self.shared.connects.load(Ordering::Relaxed) == 0;
-                if self.shared.is_complete() || never_there && last_tries >= LAST_TRIES {
+                let tries_max = LAST_TRIES * self.destinations.len() as u32;
+                if self.shared.is_complete() || never_there && last_tries >= tries_max {
                     return;
                 }
                 if last_tries == 1 {
@@ -204,7 +206,7 @@ impl Link {
             }
             self.move_if_gone(begin);
             let mut delay = self.backoff.next_delay();
-            if self.destinations.len() > 1 {
+            if self.destinations.len() > 1 && self.is_welcomed {
                 delay = delay.min(DELAY_OF_SEVERAL_MAX);
             }
             // A request to finish ends the delay early.
@@ -275,6 +277,9 @@ impl Link {
             self.is_welcomed = true;
             self.gone_since = None;
             self.opened = Some(opened);
+            if elsewhere.is_empty() {
+                self.probe_interval = PROBE_INTERVAL;
+            }
             if std::mem::take(&mut self.away) {
                 let url = self.destinations[self.at].url.clone();
                 log::emit(move || tracing::info!(url, "collector connected again"));
@@ -293,6 +298,7 @@ impl Link {
             reactor,
             destinations: &self.destinations,
             elsewhere,
+            probe_interval: self.probe_interval,
         };
         let ended = stream.talk(&*self.clock).await;
         self.backoff.note_stream(opened.elapsed());
@@ -359,8 +365,9 @@ struct Stream<'a> {
     is_settling: bool,
     reactor: &'a Reactor,
     destinations: &'a [Destination],
-    /// Indices of the collectors to look for.
+    /// Indices of the collectors to look for, and how often.
     elsewhere: Vec<usize>,
+    probe_interval: Duration,
 }
 
 /// An event that a stream waits for.
@@ -376,12 +383,12 @@ impl Stream<'_> {
     async fn talk(mut self, clock: &dyn AgentClock) -> Result<StreamEnd, StreamError> {
         let mut pings = self.call.pings();
         let mut is_pinged = false;
-        let mut probe_at = Instant::now() + PROBE_INTERVAL;
+        let mut probe_at = Instant::now() + self.probe_interval;
         let mut next_stay = None;
         loop {
             if next_stay.is_none() && !self.elsewhere.is_empty() && Instant::now() >= probe_at {
                 next_stay = self.find_reachable().await;
-                probe_at = Instant::now() + PROBE_INTERVAL;
+                probe_at = Instant::now() + self.probe_interval;
             }
             if next_stay.is_some() && lock(self.outbox).is_settled() {
                 self.say_goodbye(clock)?;

@@ -97,6 +97,24 @@ fn a_worker_moves_when_its_collector_is_killed_and_returns() {
     check_sums(&sites, &worker.finish());
 }
 
+/// Half of the workers have the dead collector first.
+#[test]
+fn a_short_program_ships_to_a_collector_that_lives() {
+    let _alone = alone();
+    let mut sites = [Site::start(), Site::start()];
+    let list = list_of(&sites);
+    sites[0].collector.process.kill();
+    let start = |number: u32| Worker::start("truth", &format!("short-{number}"), &list, &["0.3"]);
+    let workers: Vec<Worker> = (0..8).map(start).collect();
+    let mut stored = 0;
+    for worker in workers {
+        let report = &worker.finish()["report"];
+        assert_eq!(number(report, "accepted_ns"), number(report, "stored_ns"), "{report}");
+        stored += number(report, "stored_ns");
+    }
+    assert_eq!(sites[1].stored_ns(), stored);
+}
+
 /// The paused collector answers nobody for so long that its agent moves. Then it reads what is in its socket.
 #[test]
 fn a_collector_that_was_paused_keeps_what_it_has_and_its_agent_knows() {
