@@ -316,17 +316,17 @@ fn hello(options: &ShipOptions) -> v1::Hello {
     v1::Hello {
         protocol: PROTOCOL,
         worker: bounded(&options.worker),
-        epoch: options.key.epoch().0,
         labels: options.labels.iter().map(|(key, value)| (bounded(key), bounded(value))).collect(),
         host: bounded(&options.host),
         pid: options.pid,
         agent_version: env!("CARGO_PKG_VERSION").to_owned(),
         // Set when it is sent, as are the zeros.
+        epoch: 0,
+        session_key: Vec::new(),
         sampler_mode: String::new(),
         interval_ns: 0,
         started_at_ns: options.started_at.unix_ns(),
         sent_at_ns: 0,
-        session_key: options.key.as_bytes().to_vec(),
         answered_seq: 0,
     }
 }

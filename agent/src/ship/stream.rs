@@ -198,7 +198,7 @@ impl Link {
                 let never_there = self.shared.connects.load(Ordering::Relaxed) == 0;
                 let tries_max = LAST_TRIES * self.destinations.len() as u32;
                 if self.shared.is_complete() || never_there && last_tries >= tries_max {
-                    return;
+                    return self.settle_all(reactor).await;
                 }
                 if last_tries == 1 {
                     self.backoff.reset();
