@@ -6,7 +6,7 @@
 
 import path from 'node:path';
 import { pathToFileURL } from 'node:url';
-import { answersNamed, mockApi } from './fixtures.mjs';
+import { answersNamed, mockApi, node, profile } from './fixtures.mjs';
 import { Checks, open, proxy, settled, start, waitForFleet } from './harness.mjs';
 
 const CLICKS_MAX = 3;
@@ -136,7 +136,27 @@ export function walkChecks({ browser, checks, open, at }) {
     }
   }
 
-  return { mocked: [walk, graphAboveTheFold], live: [] };
+  /** The profile of one task without time on CPU shows where it waited. Time without stacks is no function. */
+  async function taskThatOnlyWaited() {
+    const page = await open(browser, checks);
+    const waits = profile([
+      node(0, 'load', 'task', 0, ''),
+      node(1, 'receive', 'function', 3e8, '/home/made/src/lib.rs'),
+      node(1, '[threads not told apart]', 'no_stack', 4e8, ''),
+    ]);
+    const onCpu = profile([node(0, 'load', 'task', 0, '')]);
+    Object.assign(onCpu.hidden.states, { network_ns: 7e8, wait_ns: 7e8, total_ns: 7e8 });
+    onCpu.hidden.total_ns = 7e8;
+    const answer = (url) => (url.searchParams.getAll('state').join() === 'all' ? waits : onCpu);
+    await mockApi(page, { ...answersNamed(['load']), profile: answer });
+    await page.goto(at('profile?task=load&on=pool-1&on_id=1'));
+    await page.waitForSelector(HOTTEST);
+    const text = await page.locator('.hottest ol').innerText();
+    checks.expect(/receive/.test(text) && !/told apart/.test(text), 'a task that only waited shows where', text);
+    await page.context().close();
+  }
+
+  return { mocked: [walk, graphAboveTheFold, taskThatOnlyWaited], live: [] };
 }
 
 /** Kills a worker of the demo and waits until its tasks are lost. */
