@@ -1,10 +1,10 @@
 //! Ships batches to the collector, on one thread of its own.
 //!
 //! Reading order: [`outbox`] (the queue), [`resend`] (state for a collector that lost its memory),
-//! [`stays`] and [`moves`] (several collectors), [`clock`] and [`backoff`], [`control`] (requests of the collector), [`session`] (the protocol),
-//! [`stream`] (the connection), [`target`] (its address), [`call`] (gRPC), [`allowance`] (how much work
-//! a collector may cause), [`socket`] and [`reactor`] (the system). No runtime and no signals: the thread
-//! waits for one socket or for a futex.
+//! [`stays`] and [`moves`] (several collectors), [`clock`] and [`backoff`], [`control`] (requests of the
+//! collector), [`session`] (the protocol), [`stream`] (the connection), [`target`] (its address), [`call`]
+//! (gRPC), [`allowance`] (how much work a collector may cause), [`socket`] and [`reactor`] (the system). No
+//! runtime and no signals: the thread waits for one socket or for a futex.
 
 mod allowance;
 mod backoff;

@@ -69,7 +69,7 @@ impl Link {
     }
 
     /// The stays that ended at a collector and are not settled.
-    pub(super) fn unsettled_at(&self, at: usize) -> Vec<Arc<UnsettledStay>> {
+    fn unsettled_at(&self, at: usize) -> Vec<Arc<UnsettledStay>> {
         let ended = lock(&self.shared.ended);
         ended.unsettled().iter().filter(|stay| stay.at == at).cloned().collect()
     }

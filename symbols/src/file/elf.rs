@@ -123,7 +123,7 @@ struct Section {
     link: u32,
 }
 
-/// The bytes of a section; addresses in them are read less the base.
+/// Reads a section, and subtracts the base from each address in it.
 pub(super) type SectionReader<'s> = RelocateReader<EndianSlice<'s, LittleEndian>, Base>;
 
 /// The address that counts as 0: the upper half of all addresses. It is 0 but for code like the kernel's.
@@ -131,15 +131,17 @@ pub(super) type SectionReader<'s> = RelocateReader<EndianSlice<'s, LittleEndian>
 pub(super) struct Base(pub(super) u64);
 
 impl Base {
-    /// The address less the base. What is below the base is no address of the code: distances, and the
-    /// zeros at the end of a list.
-    fn apply(self, address: u64) -> u64 {
-        match address.checked_sub(self.0) {
-            // The mark of an address that follows.
-            Some(_) if address == u64::MAX => address,
-            Some(distance) => distance,
-            None => address,
-        }
+    fn of(sections: &[Section]) -> Base {
+        let code = SHF_ALLOC | SHF_EXECINSTR;
+        let of_code = sections.iter().filter(|section| section.flags & code == code);
+        let lowest = of_code.map(|section| section.address).min();
+        Base(lowest.unwrap_or(0) & UPPER_HALF)
+    }
+
+    /// Subtracts the base from an address of code. Returns other values as they are: distances and the zeros
+    /// that end a list are smaller than the base, and the greatest number announces an address.
+    fn apply(self, value: u64) -> u64 {
+        if value == u64::MAX { value } else { value.checked_sub(self.0).unwrap_or(value) }
     }
 }
 
@@ -158,6 +160,8 @@ impl Relocate for Base {
 pub(super) struct Elf<'f, S> {
     source: &'f S,
     sections: Vec<Section>,
+    /// Of its addresses.
+    pub(super) base: Base,
     /// Bytes of the sections that were read.
     read_bytes: u64,
 }
@@ -230,15 +234,8 @@ impl<'f, S: ReadAt> Elf<'f, S> {
                 return Err(ElfError::Truncated { section, end, bytes });
             }
         }
-        Ok(Elf { source, sections, read_bytes: 0 })
-    }
-
-    /// The base of its addresses.
-    pub(super) fn base(&self) -> Base {
-        let code = SHF_ALLOC | SHF_EXECINSTR;
-        let of_code = self.sections.iter().filter(|section| section.flags & code == code);
-        let lowest = of_code.map(|section| section.address).min();
-        Base(lowest.unwrap_or(0) & UPPER_HALF)
+        let base = Base::of(&sections);
+        Ok(Elf { source, sections, base, read_bytes: 0 })
     }
 
     /// The build id in hexadecimal.
@@ -265,10 +262,9 @@ impl<'f, S: ReadAt> Elf<'f, S> {
             let names = names.ok_or(ElfError::Sections)?;
             self.count_bytes(&symbols.name, symbols.bytes)?;
             self.count_bytes(&names.name, names.bytes)?;
-            let base = self.base();
             let mut entries = self.content(&symbols)?;
             for entry in entries.as_chunks_mut::<ENTRY_BYTES>().0 {
-                let address = base.apply(long(entry, SYMBOL_ADDRESS_AT));
+                let address = self.base.apply(long(entry, SYMBOL_ADDRESS_AT));
                 entry[SYMBOL_ADDRESS_AT..][..8].copy_from_slice(&address.to_le_bytes());
             }
             return Ok(Some(Symbols {
@@ -313,7 +309,7 @@ impl<'f, S: ReadAt> Elf<'f, S> {
             };
             read.push((id, content));
         }
-        Ok(DebugSections { sections: read, base: self.base() })
+        Ok(DebugSections { sections: read, base: self.base })
     }
 
     fn count_bytes(&mut self, section: &str, bytes: u64) -> Result<(), ElfError> {

@@ -110,7 +110,7 @@ pub fn reduce_split<S: ReadAt>(
 ) -> Result<Reduced, ReduceError> {
     let mut elf = Elf::open(source)?;
     let build_id = elf.build_id()?;
-    let Base(base) = elf.base();
+    let Base(base) = elf.base;
     let symbols = elf.symbols()?;
     let sections = elf.debug_sections()?;
     let package = split.package.map(split_sections).transpose().map_err(ReduceError::Package)?;
