@@ -208,7 +208,6 @@ pub(crate) fn prepare(
         destinations,
         at: 0,
         is_welcomed: false,
-        opened: None,
         gone_since: None,
         probe_interval: moves::PROBE_INTERVAL,
         key: options.key.clone(),

@@ -23,10 +23,7 @@ impl Link {
     /// Goes on to the next collector if the present one has not answered for a while, or at once if nothing
     /// was shipped to it or the agent ends. `begin` is when the attempt began that has failed.
     pub(super) fn move_if_gone(&mut self, begin: Instant) {
-        // A stream that was open began before its collector was gone.
-        let was_open = self.opened.take().is_some_and(|opened| opened >= begin);
-        let since = if was_open { Instant::now() } else { begin };
-        let since = *self.gone_since.get_or_insert(since);
+        let since = *self.gone_since.get_or_insert(begin);
         let is_patient = self.is_welcomed && self.shared.finish_by().is_none();
         let patience = if is_patient { GONE_AFTER } else { Duration::ZERO };
         if self.destinations.len() > 1 && since.elapsed() >= patience {

@@ -95,9 +95,7 @@ pub(super) struct Link {
     pub(super) at: usize,
     /// Whether the collector of the present stay has answered since its begin.
     pub(super) is_welcomed: bool,
-    /// When the last stream of the present stay was opened.
-    pub(super) opened: Option<Instant>,
-    /// Since when the present collector does not answer.
+    /// Since when the present collector does not answer, or when its last stream ended.
     pub(super) gone_since: Option<Instant>,
     /// How long to wait before the agent looks for better collectors.
     pub(super) probe_interval: Duration,
@@ -275,8 +273,6 @@ impl Link {
         let opened = Instant::now();
         if unsettled.is_none() {
             self.is_welcomed = true;
-            self.gone_since = None;
-            self.opened = Some(opened);
             if elsewhere.is_empty() {
                 self.probe_interval = PROBE_INTERVAL;
             }
@@ -301,6 +297,9 @@ impl Link {
             probe_interval: self.probe_interval,
         };
         let ended = stream.talk(&*self.clock).await;
+        if unsettled.is_none() {
+            self.gone_since = Some(Instant::now());
+        }
         self.backoff.note_stream(opened.elapsed());
         ended
     }

@@ -5,8 +5,7 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 
 use crate::harness::{Collector, Worker, alone, number, wait_for};
 
@@ -101,7 +100,7 @@ fn a_stop_takes_at_most_ten_seconds_and_loses_nothing_that_was_acknowledged() {
     let acknowledged_ns = stored_ns(&collector);
 
     let begin = Instant::now();
-    kill(Pid::from_raw(collector.process.id().try_into().unwrap()), Signal::SIGTERM).unwrap();
+    collector.process.signal(Signal::SIGTERM);
     let status = collector.process.wait();
     let taken = begin.elapsed();
     assert_eq!(status.code(), Some(0), "{}", collector.log());

@@ -124,6 +124,10 @@ impl Running {
         self.child.id()
     }
 
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.id().cast_signed()), signal).unwrap();
+    }
+
     /// Ends it with SIGKILL.
     pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();

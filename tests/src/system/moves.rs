@@ -1,8 +1,7 @@
 //! Agents with several collectors move when theirs is gone, and come back. Each flush counts once, at one of
 //! them.
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -24,10 +23,6 @@ impl Site {
     fn start_again(&mut self) {
         let address = self.collector.address.clone();
         self.collector = Collector::start_with_data(&address, self.folder.path());
-    }
-
-    fn signal(&self, signal: Signal) {
-        kill(Pid::from_raw(self.collector.process.id().cast_signed()), signal).unwrap();
     }
 
     /// Weight that all epochs have stored here.
@@ -123,8 +118,8 @@ fn a_collector_that_was_paused_keeps_what_it_has_and_its_agent_knows() {
     let worker = Worker::start("steady", "moving-2", &list_of(&sites), &[]);
     let home = wait_for("samples", || sites.iter().position(|site| site.stored_ns() > 0));
     wait_for_more(&sites[home]);
-    sites[home].signal(Signal::SIGSTOP);
+    sites[home].collector.process.signal(Signal::SIGSTOP);
     wait_for_more(&sites[1 - home]);
-    sites[home].signal(Signal::SIGCONT);
+    sites[home].collector.process.signal(Signal::SIGCONT);
     check_sums(&sites, &worker.finish());
 }

@@ -6,8 +6,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use crate::harness::{Collector, Worker, alone, emberline, number, output, wait_for};
@@ -102,10 +101,9 @@ fn a_data_directory_belongs_to_one_collector() {
 fn a_hangup_does_not_end_the_collector_and_a_stop_does() {
     let folder = tempfile::tempdir().unwrap();
     let mut collector = Collector::start_with_data("127.0.0.1:0", folder.path());
-    let pid = Pid::from_raw(collector.process.id().cast_signed());
-    kill(pid, Signal::SIGHUP).unwrap();
+    collector.process.signal(Signal::SIGHUP);
     assert_eq!(collector.get("/livez").0, 200);
-    kill(pid, Signal::SIGTERM).unwrap();
+    collector.process.signal(Signal::SIGTERM);
     assert!(collector.process.wait().success(), "{}", collector.log());
 }
 
@@ -121,7 +119,7 @@ fn all_files_of_the_store_are_private() {
     });
     worker.finish();
     // Seals what is in memory.
-    kill(Pid::from_raw(collector.process.id().cast_signed()), Signal::SIGTERM).unwrap();
+    collector.process.signal(Signal::SIGTERM);
     assert!(collector.process.wait().success(), "{}", collector.log());
     let mut folders = vec![folder.path().to_owned()];
     let mut tables = 0;

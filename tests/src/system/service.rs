@@ -4,8 +4,7 @@ use std::os::unix::net::UnixDatagram;
 use std::process::Command;
 use std::time::Duration;
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use crate::harness::{Collector, TEST_WORKER, Worker, emberline, run, wait_for};
@@ -48,11 +47,6 @@ impl Manager {
     }
 }
 
-fn signal(collector: &Collector, signal: Signal) {
-    let id = collector.process.id().try_into().unwrap();
-    kill(Pid::from_raw(id), signal).unwrap();
-}
-
 #[test]
 fn systemd_hears_of_readiness_life_reloading_and_the_stop() {
     let manager = Manager::new();
@@ -62,11 +56,11 @@ fn systemd_hears_of_readiness_life_reloading_and_the_stop() {
     assert!(message.lines().any(|line| line == status), "{message}");
     manager.expect("WATCHDOG=1");
     manager.expect("WATCHDOG=1");
-    signal(&collector, Signal::SIGHUP);
+    collector.process.signal(Signal::SIGHUP);
     let message = manager.expect("RELOADING=1");
     assert!(message.contains("MONOTONIC_USEC="), "{message}");
     manager.expect("READY=1");
-    signal(&collector, Signal::SIGTERM);
+    collector.process.signal(Signal::SIGTERM);
     manager.expect("STOPPING=1");
     assert!(collector.process.wait().success());
 }
@@ -74,7 +68,7 @@ fn systemd_hears_of_readiness_life_reloading_and_the_stop() {
 #[test]
 fn a_log_in_json_has_an_object_in_each_line() {
     let mut collector = Collector::start_with(&["--listen", "127.0.0.1:0", "--log-format", "json"]);
-    signal(&collector, Signal::SIGTERM);
+    collector.process.signal(Signal::SIGTERM);
     assert!(collector.process.wait().success());
     let log = wait_for("the last line", || {
         let log = collector.log();

@@ -6,8 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 use rcgen::{
     BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, KeyUsagePurpose, date_time_ymd,
 };
@@ -142,7 +141,7 @@ fn a_pin_is_all_that_agent_and_command_line_need() {
     let (new, new_pin) = self_signed(&folder.path().join("second"));
     std::fs::rename(&new.key, &files.key).unwrap();
     std::fs::rename(&new.cert, &files.cert).unwrap();
-    kill(Pid::from_raw(collector.process.id().cast_signed()), Signal::SIGHUP).unwrap();
+    collector.process.signal(Signal::SIGHUP);
     let new_url = format!("https://{}#{new_pin}", collector.address);
     wait_for("the new certificate", || workers(&new_url, &[]).status.success().then_some(()));
     check_error(&workers(&url, &[]), &[&pin, &new_pin, "another server answers"]);
@@ -151,7 +150,7 @@ fn a_pin_is_all_that_agent_and_command_line_need() {
 
     // Damaged files change nothing.
     std::fs::write(&files.cert, "damaged").unwrap();
-    kill(Pid::from_raw(collector.process.id().cast_signed()), Signal::SIGHUP).unwrap();
+    collector.process.signal(Signal::SIGHUP);
     wait_for("an error in the log", || {
         collector.log().contains("the certificate stays as it was").then_some(())
     });

@@ -4,8 +4,7 @@
 use std::fs;
 use std::path::Path;
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use crate::harness::{Collector, Worker, alone, number, run, wait_for};
@@ -115,7 +114,7 @@ fn a_killed_worker_is_reported_everywhere_and_a_clean_exit_is_not() {
     let version = manifest_version(folder.path());
     wait_for("two sealings", || (manifest_version(folder.path()) >= version + 2).then_some(()));
     let address = collector.address.clone();
-    kill(Pid::from_raw(collector.process.id().cast_signed()), Signal::SIGTERM).unwrap();
+    collector.process.signal(Signal::SIGTERM);
     assert!(collector.process.wait().success(), "{}", collector.log());
     collector = start(&address);
     assert_eq!(life(&collector, "doomed-1")["disconnect"], crash);
