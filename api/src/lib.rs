@@ -57,7 +57,7 @@ pub use telemetry::{
 };
 pub use workers::{
     Clock, Disconnect, Epoch, Forward, IngestStatus, LossAccount, PushCounts, QuotaUse, Retained,
-    Scrape, SettingsAnswer, SettingsChange, StackFrame, ThreadDumpAnswer, ThreadGroup,
+    Scrape, SettingsAnswer, SettingsChange, StackFrame, Store, ThreadDumpAnswer, ThreadGroup,
     ThreadSnapshot, WorkerEpochs, WorkerSettings, WorkerThreads, WorkersAnswer,
 };
 

@@ -30,8 +30,22 @@ pub struct WorkersAnswer {
     pub scrapes: Vec<Scrape>,
     /// The servers to which the collector forwards.
     pub forwards: Vec<Forward>,
+    /// The stores that the server reads, by name; empty if it is a collector itself.
+    pub stores: Vec<Store>,
     /// Data that the collector retains.
     pub retained: Retained,
+}
+
+/// The store of a collector, as another server reads it.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(TS))]
+pub struct Store {
+    /// Of its collector.
+    pub name: String,
+    /// When it was last found to be as it is in answers; `None` if it was never read.
+    pub read_at: Option<String>,
+    /// Why a part of it is missing from answers; `None` if nothing is.
+    pub incomplete: Option<String>,
 }
 
 /// How often an identity met one of its quotas.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Clock;
+use crate::follow::{FollowError, FollowOptions, Follower};
 use crate::ingest::Ingest;
 use crate::late_hours::LateHours;
 use crate::limits::{GRACE, Limits, MEMORY_TABLES_BYTES_MAX, QUOTA_ROWS_MAX};
@@ -24,6 +25,8 @@ pub struct Collector {
     pub(crate) sealer: Arc<Sealer>,
     pub(crate) accounts: Arc<Accounts>,
     pub(crate) pushed: Arc<Pushed>,
+    /// What keeps `state` as the stores of other collectors are; then nothing else changes it.
+    pub(crate) follower: Option<Follower>,
 }
 
 /// The options of a collector, without those of its server.
@@ -74,6 +77,18 @@ impl Collector {
         Ok(Collector::of(state, ingest, retention, &quotas))
     }
 
+    /// Answers for the collectors of a place, and accepts nothing.
+    pub(crate) fn follow(
+        settings: Settings,
+        options: FollowOptions,
+    ) -> Result<Collector, FollowError> {
+        let Settings { clock, limits, quotas, retention, grace, naming } = settings;
+        let (follower, state) = Follower::start(options, clock, limits, naming)?;
+        let ingest = Ingest::new(state.clone(), None, LateHours::default(), grace, &retention);
+        let collector = Collector::of(state, ingest, retention, &quotas);
+        Ok(Collector { follower: Some(follower), ..collector })
+    }
+
     /// A collector of these parts.
     pub(crate) fn of(
         state: Arc<CollectorState>,
@@ -85,7 +100,7 @@ impl Collector {
         let sealer = Arc::new(Sealer::new(state.clone(), ingest.clone(), retention));
         let accounts = Arc::new(Accounts::new(quotas));
         let pushed = Arc::new(Pushed::new(ingest.clone()));
-        Collector { state, ingest, sealer, accounts, pushed }
+        Collector { state, ingest, sealer, accounts, pushed, follower: None }
     }
 
     /// The quotas that were met since the start, those with the most refusals first.

@@ -33,6 +33,7 @@ mod clock;
 mod collector;
 mod commit;
 mod events;
+mod follow;
 mod forward;
 mod id_set;
 mod ingest;
@@ -68,6 +69,7 @@ mod windows;
 
 pub use clock::Clock;
 pub use collector::Collector;
+pub use follow::{FollowError, FollowOptions};
 pub use limits::Limits;
 pub use naming::{NOT_FOUND_CODE, SymbolSource};
 pub use query::{EndedTask, EndedTasksOf, compare_ended_tasks};

@@ -6,6 +6,7 @@
 
 mod bucket;
 mod filters;
+mod follow;
 mod forward;
 mod messages;
 mod pushed;
@@ -14,7 +15,9 @@ mod symbols;
 
 use std::time::Duration;
 
-pub use self::{bucket::*, filters::*, forward::*, messages::*, pushed::*, sql::*, symbols::*};
+pub use self::{
+    bucket::*, filters::*, follow::*, forward::*, messages::*, pushed::*, sql::*, symbols::*,
+};
 
 /// The limits of a collector that can be configured. The defaults are the constants of this module.
 #[derive(Clone, PartialEq, Eq, Debug)]

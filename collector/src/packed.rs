@@ -129,6 +129,18 @@ impl PackedWeights {
         })
     }
 
+    /// The same weights by nodes of another tree. `task_of` is of that tree.
+    pub(crate) fn translated(
+        &self,
+        node_of: impl Fn(NodeId) -> NodeId,
+        task_of: impl Fn(NodeId) -> NodeId,
+    ) -> PackedWeights {
+        let entries = self.entries();
+        let entries = entries.map(|(node, state, nanoseconds)| (node_of(node), state, nanoseconds));
+        // Without weights the quantum may be 0.
+        PackedWeights::of(entries, self.quantum_ns.max(1), task_of)
+    }
+
     /// The sum of all weights.
     pub(crate) fn total_ns(&self) -> u64 {
         self.total_ns

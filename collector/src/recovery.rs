@@ -2,6 +2,7 @@
 
 mod bucket;
 
+use std::cell::RefCell;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
@@ -192,12 +193,12 @@ impl Collector {
         let taken_over = disk.take_over(wal_from);
         taken_over
             .map_err(|source| WalError::Io { what: "take over the log".to_owned(), source })?;
-        let mut replay = Replay { state: &state, late: LateHours::default() };
+        let replay = Replay::new(state.clone());
         // Replayed events are not reported again.
         state.events.pause(true);
         let (wal, found) = Wal::open(disk, wal_from, &mut |record| replay.record(record))?;
         state.events.pause(false);
-        let late = replay.late;
+        let late = replay.late.into_inner();
         await_agents(&state, now);
         note_lost_log(&state, &found, now);
         let LogContents { files, records, bytes, torn_bytes, damages, .. } = found;
@@ -210,17 +211,21 @@ impl Collector {
     }
 }
 
-/// Records lost parts of the log in the manifest, so that answers about their time name them.
-fn note_lost_log(state: &CollectorState, found: &LogContents, now: Timestamp) {
-    let before = state.tables.manifest();
-    let made_at = Timestamp::from_unix_ns(before.made_at_ns);
+/// The lost parts of a log, with the time that they may be about. `manifest` is the version that needs the log.
+pub(crate) fn lost_log(manifest: &Manifest, found: &LogContents, now: Timestamp) -> Vec<LostLog> {
+    let made_at = Timestamp::from_unix_ns(manifest.made_at_ns);
     let from = Second::of(made_at.min(now).shifted(-nanoseconds(LOST_LOG_MARGIN)));
     // Lost records may have had late data.
     let from = found.data_from.map_or(from, |first| first.min(from)).0;
     // The clock may have been set back meanwhile.
     let to = Second::of(made_at.max(now)).0.saturating_add(1);
-    let lost = found.lost().map(|(path, reason)| LostLog { path, reason, from, to });
-    let manifest = state.tables.note_lost_log(lost.collect());
+    found.lost().map(|(path, reason)| LostLog { path, reason, from, to }).collect()
+}
+
+/// Records lost parts of the log in the manifest, so that answers about their time name them.
+fn note_lost_log(state: &CollectorState, found: &LogContents, now: Timestamp) {
+    let before = state.tables.manifest();
+    let manifest = state.tables.note_lost_log(lost_log(&before, found, now));
     let known = before.lost_log.len();
     for lost in manifest.lost_log.iter().skip(known) {
         state.events.damaged(lost.path.clone(), lost.reason.clone(), now);
@@ -245,13 +250,18 @@ fn await_agents(state: &CollectorState, now: Timestamp) {
 }
 
 /// Applies the records of the log in their order.
-struct Replay<'a> {
-    state: &'a CollectorState,
-    late: LateHours,
+#[derive(Debug)]
+pub(crate) struct Replay {
+    state: Arc<CollectorState>,
+    late: RefCell<LateHours>,
 }
 
-impl Replay<'_> {
-    fn record(&mut self, record: Record) -> Result<(), String> {
+impl Replay {
+    pub(crate) fn new(state: Arc<CollectorState>) -> Replay {
+        Replay { state, late: RefCell::default() }
+    }
+
+    pub(crate) fn record(&self, record: Record) -> Result<(), String> {
         match record {
             Record::TreeDelta(delta) => self.tree_delta(&delta),
             Record::Hello(hello) => self.hello(hello),
@@ -290,8 +300,8 @@ impl Replay<'_> {
 
     /// A flush counts once, however often it is in the log: an agent sends a flush that was not
     /// acknowledged again, with the same content.
-    fn flush(&mut self, flush: Flush) -> Result<(), String> {
-        let state = self.state;
+    fn flush(&self, flush: Flush) -> Result<(), String> {
+        let state = &self.state;
         let received_at = Timestamp::from_unix_ns(flush.received_at_ns);
         let cell = self.session(&flush.worker, flush.epoch)?;
         let mut session = lock(&cell.state);
@@ -311,7 +321,7 @@ impl Replay<'_> {
         };
         session.note_seen(received_at);
         session.note_applied(&checked);
-        self.late.restore(late_hours(&checked, received_at));
+        self.late.borrow_mut().restore(late_hours(&checked, received_at));
         state.insert(&cell, None, checked);
         Ok(())
     }
@@ -325,7 +335,7 @@ impl Replay<'_> {
             lock(&self.state.registry).restore_session(&WorkerId(worker.into()), Epoch(epoch));
         if let Some(evicted) = evicted {
             let last_seen = lock(&evicted.state).last_seen;
-            let state = self.state;
+            let state = &self.state;
             write(&state.ledger).end_as_lost(&evicted.worker, evicted.epoch, last_seen);
             write(&state.telemetry).end_runs_as_lost(&evicted.worker, evicted.epoch, last_seen);
         }

@@ -68,8 +68,39 @@ impl CollectorState {
         naming: Naming,
     ) -> Result<CollectorState, StoreError> {
         let (tables, loaded) = Tables::open_by(clock.clone(), objects)?;
-        let manifest = loaded.manifest.clone();
-        let state = CollectorState {
+        tracing::info!(
+            files = loaded.manifest.files.len(),
+            nodes = loaded.nodes.len(),
+            workers = loaded.workers.len(),
+            sessions = loaded.sessions.len(),
+            "tables loaded"
+        );
+        let state = CollectorState::over(clock, limits, tables, naming);
+        state.restore(loaded);
+        Ok(state)
+    }
+
+    /// Like [`CollectorState::open`], without changing the store, which another process may be using.
+    pub(crate) fn open_read_only(
+        clock: Clock,
+        limits: Limits,
+        objects: Objects,
+    ) -> Result<CollectorState, StoreError> {
+        let (tables, loaded) = Tables::open_read_only(objects)?;
+        let state = CollectorState::over(clock, limits, tables, Naming::default());
+        state.restore(loaded);
+        Ok(state)
+    }
+
+    /// The state over these tables, without what they hold.
+    pub(crate) fn over(
+        clock: Clock,
+        limits: Limits,
+        tables: Tables,
+        naming: Naming,
+    ) -> CollectorState {
+        let manifest = tables.manifest();
+        CollectorState {
             clock,
             tables: Arc::new(tables),
             registry: Mutex::new(Registry::new(limits.sessions_max, limits.label_bytes_max)),
@@ -85,9 +116,7 @@ impl CollectorState {
             task_counters: TaskCounters::default(),
             forwards: Forwards::default(),
             limits,
-        };
-        state.restore(loaded);
-        Ok(state)
+        }
     }
 
     fn restore(&self, loaded: StoredState) {
@@ -95,13 +124,6 @@ impl CollectorState {
         for report in loaded.reports {
             self.events.damaged("store".to_owned(), report, self.clock.now());
         }
-        tracing::info!(
-            files = loaded.manifest.files.len(),
-            nodes = loaded.nodes.len(),
-            workers = loaded.workers.len(),
-            sessions = loaded.sessions.len(),
-            "tables loaded"
-        );
         write(&self.tree).restore_all(loaded.frames, loaded.nodes);
         for record in loaded.sessions {
             let mut registry = lock(&self.registry);

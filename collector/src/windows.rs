@@ -55,6 +55,12 @@ impl UnsealedWindows {
         self.open.by_second.insert((window.second(), self.arrivals), Arc::new(window));
     }
 
+    /// All windows, by start.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<StoredWindow>> {
+        let parts = [&self.sealing, &self.open];
+        parts.into_iter().flat_map(|part| part.by_second.values())
+    }
+
     /// The version of the tables and the windows of `seconds` that it lacks. Clones an `Arc` per
     /// window, so that the lock is short and the weights are read without it.
     pub(crate) fn view(&self, seconds: Range<Second>) -> WindowSnapshot {

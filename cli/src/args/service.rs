@@ -75,15 +75,23 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
 
-    /// Store in a bucket of an S3-compatible server, s3://BUCKET/PREFIX, or file:///FOLDER. The collector
-    /// owns PREFIX/NAME. Credentials and endpoint are in AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY,
+    /// Store in a bucket of an S3-compatible server, s3://BUCKET/PREFIX, or file:///FOLDER. With --name the
+    /// collector owns PREFIX/NAME; with --read-only the stores of all collectors are read. Credentials and endpoint are in AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY,
     /// AWS_REGION, AWS_ENDPOINT and AWS_ALLOW_HTTP.
-    #[arg(long, value_name = "URL", requires = "name", help_heading = "Bucket")]
+    #[arg(long, value_name = "URL", requires = "role", help_heading = "Bucket")]
     pub(crate) store: Option<StorePlace>,
 
     /// Name of this collector in the store. One collector at a time may have it.
-    #[arg(long, value_name = "NAME", requires = "store", help_heading = "Bucket")]
+    #[arg(long, value_name = "NAME", requires = "store", group = "role", help_heading = "Bucket")]
     pub(crate) name: Option<StoreName>,
+
+    /// Answer for all collectors of --store, and accept nothing: one page for the fleet, also for
+    /// collectors that are gone. Answers are a few seconds old.
+    #[arg(
+        long, requires = "store", group = "role", help_heading = "Bucket",
+        conflicts_with_all = ["ack", "scrapes", "forwards", "trace_forwards", "symbols_from_agents"],
+    )]
+    pub(crate) read_only: bool,
 
     /// What an acknowledgment means: the data is on the disk of --data, or in the store. Default: disk
     /// with --data, else store.
@@ -91,7 +99,7 @@ pub(crate) struct ServeArgs {
     pub(crate) ack: Option<AckArg>,
 
     /// Most bytes of copies of the store's tables, in the folder of --data (default 2GiB), or else in memory
-    /// (default 256MiB).
+    /// (default 256MiB). With --read-only: for each collector.
     #[arg(long, value_name = "SIZE", requires = "store", value_parser = size, help_heading = "Bucket")]
     pub(crate) cache_size: Option<u64>,
 

@@ -11,8 +11,8 @@ use collector::auth::{TokenFile, TokenSource};
 use collector::serve::{Reloader, TlsOptions};
 use collector::store::{Ack, StorePlace};
 use collector::{
-    Collector, ForwardOptions, Limits, ScrapeTarget, ServeOptions, SqlProgram, StoreOptions,
-    SymbolSource,
+    Collector, FollowOptions, ForwardOptions, Limits, ScrapeTarget, ServeOptions, SqlProgram,
+    StoreOptions, SymbolSource,
 };
 use tls::CertificateFiles;
 use tokio::signal::unix::{SignalKind, signal};
@@ -100,6 +100,12 @@ fn store_options(args: &ServeArgs) -> Option<StoreOptions> {
     Some(StoreOptions { place, name, ack, cache_bytes: args.cache_size })
 }
 
+/// The stores to answer for, if the server is no collector itself.
+fn follow_options(args: &ServeArgs) -> Option<FollowOptions> {
+    let place = args.store.clone().filter(|_| args.read_only)?;
+    Some(FollowOptions { place, data: args.data.clone(), cache_bytes: args.cache_size })
+}
+
 /// Where the data is, for people.
 fn store_lines(store: Option<&StoreOptions>, data: Option<&Path>) -> Vec<String> {
     let Some(StoreOptions { place, name, ack, .. }) = store else {
@@ -116,11 +122,14 @@ fn store_lines(store: Option<&StoreOptions>, data: Option<&Path>) -> Vec<String>
 
 /// Where the collector's store is, as arguments of `emberline sql`; `None` if it keeps nothing.
 fn store_arguments(args: &ServeArgs) -> Option<Vec<OsString>> {
-    let Some((place, name)) = args.store.as_ref().zip(args.name.as_ref()) else {
+    let Some(place) = &args.store else {
         return args.data.as_deref().map(data_arguments);
     };
-    let [place, name] = [place.to_string(), name.to_string()];
-    Some(vec!["--store".into(), place.into(), "--name".into(), name.into()])
+    let mut arguments: Vec<OsString> = vec!["--store".into(), place.to_string().into()];
+    if let Some(name) = &args.name {
+        arguments.extend(["--name".into(), name.to_string().into()]);
+    }
+    Some(arguments)
 }
 
 /// The same for a folder.
@@ -161,7 +170,14 @@ async fn serve(args: ServeArgs) -> anyhow::Result<()> {
     survive_hangup().context("could not listen for SIGHUP")?;
     let store = store_options(&args);
     let sql = sql_program(store_arguments(&args))?;
-    let store_lines = store_lines(store.as_ref(), args.data.as_deref());
+    let follow = follow_options(&args);
+    let store_lines = match &follow {
+        Some(FollowOptions { place, .. }) => {
+            vec![format!("answers for the collectors in {place}, and accepts nothing")]
+        }
+        None => store_lines(store.as_ref(), args.data.as_deref()),
+    };
+    let is_collector = follow.is_none();
     let mut limits = Limits::default();
     if let Some(milliseconds) = args.owner_watch {
         limits.owner_watch = Duration::from_secs_f64(milliseconds.clamp(1.0, 3_600e3) / 1e3);
@@ -195,6 +211,7 @@ async fn serve(args: ServeArgs) -> anyhow::Result<()> {
         tokens: token_source(args.tokens, args.data.as_deref()),
         data: args.data,
         store,
+        follow,
         symbols,
         sql,
         limits,
@@ -210,7 +227,11 @@ async fn serve(args: ServeArgs) -> anyhow::Result<()> {
     if url.starts_with("http") {
         say(&super::demo::open_line(&url));
     }
-    say(&format!("collector on {url}; agents report there"));
+    if is_collector {
+        say(&format!("collector on {url}; agents report there"));
+    } else {
+        say(&format!("reader on {url}; agents report to the collectors"));
+    }
     if let Some(fingerprint) = server.fingerprint() {
         say(&format!("clients without the certificate's authority add #{fingerprint} to the URL"));
     }

@@ -1,14 +1,14 @@
 //! Whether a collector responds, and whether its workers are fully sampled.
 
 use api::{ProfileAnswer, TasksAnswer, WorkersAnswer};
-use flamegraph::text::percentage;
+use flamegraph::text::{percentage, printable};
 
 use super::Finding;
 use super::quality::{FAILED, FAILED_FROM, failed_tasks, quality};
 use crate::client::{Client, ClientError, Query};
 use crate::credentials;
 use crate::view::workers::{
-    blocked_reason, connected_lives, forward_note, lost_workers, quota_note,
+    blocked_reason, connected_lives, forward_note, lost_workers, quota_note, store_note,
 };
 
 /// Longest list of workers in one finding.
@@ -95,6 +95,20 @@ fn forwarding(forward: &api::Forward) -> Finding {
     }
 }
 
+/// Whether the server has all data of the collectors for which it answers; nothing if it is a collector itself.
+fn stores(fleet: &WorkersAnswer) -> Vec<Finding> {
+    let finding = |store: &api::Store| match store_note(store) {
+        None => Finding::ok("store", format!("{} is read", printable(&store.name))),
+        Some(note) => Finding::warn(
+            "store",
+            note,
+            "start that collector with `--ack store`, or ask it itself for its last minute; if its store \
+             cannot be read, check the network and the credentials of this server",
+        ),
+    };
+    fleet.stores.iter().map(finding).collect()
+}
+
 /// Connected workers with threads that block the sampler's signal, their number and since when.
 fn signal_blocked(fleet: &WorkersAnswer) -> Option<String> {
     let epochs = fleet
@@ -177,6 +191,7 @@ fn fleet(url: &str, fleet: &WorkersAnswer) -> Vec<Finding> {
         ));
     }
     findings.extend(fleet.forwards.iter().map(forwarding));
+    findings.extend(stores(fleet));
     findings.extend(lost(fleet));
     findings.extend(quality(fleet));
     if count == 0 {

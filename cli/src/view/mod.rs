@@ -50,7 +50,7 @@ fn row_count(
 
 /// A note about files of the store that could not be read, if there are any.
 pub(crate) fn corrupt_files(files: &[String]) -> Option<String> {
-    let missing = || format!("data is missing, because of corrupt files: {}", files.join(", "));
+    let missing = || format!("data is missing: {} cannot be read", files.join(", "));
     (!files.is_empty()).then(missing)
 }
 

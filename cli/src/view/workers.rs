@@ -1,8 +1,8 @@
 //! Workers, and how well each is sampled.
 
 use api::{
-    Clock, Disconnect, Epoch, Forward, IngestStatus, LossAccount, QuotaUse, Scrape, WorkerEpochs,
-    WorkersAnswer,
+    Clock, Disconnect, Epoch, Forward, IngestStatus, LossAccount, QuotaUse, Scrape, Store,
+    WorkerEpochs, WorkersAnswer,
 };
 use flamegraph::text::{duration, printable};
 use jiff::Timestamp;
@@ -85,6 +85,8 @@ impl View for WorkersAnswer {
         }
         notes.extend(self.scrapes.iter().filter_map(scrape_note));
         notes.extend(self.forwards.iter().filter_map(forward_note));
+        notes.extend(stores_note(&self.stores));
+        notes.extend(self.stores.iter().filter_map(store_note));
         if self.workers.is_empty() {
             notes.push("no worker has reported yet".to_owned());
             return notes;
@@ -139,6 +141,20 @@ fn scrape_note(scrape: &Scrape) -> Option<String> {
     let failure = printable(failure.as_deref()?);
     let [name, url] = [name, url].map(|text| printable(text));
     Some(format!("{name}: no profile from {url}: {failure}"))
+}
+
+/// The collectors for which the server answers, if it is none itself.
+fn stores_note(stores: &[Store]) -> Option<String> {
+    let names: Vec<_> = stores.iter().map(|store| printable(&store.name)).collect();
+    let count = counted(names.len() as u64, "collector");
+    (!names.is_empty()).then(|| format!("answers for {count}: {}", names.join(", ")))
+}
+
+/// Why answers lack a part of a collector's data.
+pub(crate) fn store_note(store: &Store) -> Option<String> {
+    let reason = store.incomplete.as_ref()?;
+    let [name, reason] = [&store.name, reason].map(|text| printable(text));
+    Some(format!("answers are incomplete: {name}: {reason}"))
 }
 
 /// Why a server does not receive everything that is forwarded.

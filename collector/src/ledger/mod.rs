@@ -254,6 +254,28 @@ impl Ledger {
         }
     }
 
+    /// Adds everything that another store has in memory. No task is in two stores.
+    pub(crate) fn add_all(&mut self, other: &Ledger) {
+        for (key, row) in &other.running {
+            self.open_bytes += open_row_bytes(row);
+            self.note_open(&row.record.name);
+            self.insert_running(None, key.clone(), TaskRow::clone(row));
+        }
+        for (key, row) in &other.lost {
+            self.open_bytes += open_row_bytes(row);
+            self.note_open(&row.record.name);
+            self.lost.insert(key.clone(), row.clone());
+        }
+        let chunks = other.sealing.iter().chain([&other.ended]).flat_map(BTreeMap::values);
+        for ((stop, _), row) in chunks.flat_map(|chunk| &chunk.rows) {
+            self.insert_ended(TaskKey::of(row), TaskRow::clone(row), *stop);
+        }
+        let names = other.ended_names.iter().chain(&other.sealing_names);
+        self.ended_names.extend(names.cloned());
+        self.sums.add_all(&other.sums);
+        self.aggregated += other.aggregated;
+    }
+
     /// Counts ended tasks that have no rows.
     pub(crate) fn count(&mut self, totals: TaskTotals) {
         if !self.ended_names.contains(&totals.name) {

@@ -26,6 +26,13 @@ impl Sums {
         self.open.insert((totals.second.second(), self.arrivals), Arc::new(totals));
     }
 
+    /// Adds the sums of another store.
+    pub(super) fn add_all(&mut self, other: &Sums) {
+        for totals in other.sealing.values().chain(other.open.values()) {
+            self.add(TaskTotals::clone(totals));
+        }
+    }
+
     /// The sums of all seconds that overlap a range.
     pub(super) fn of(&self, range: TimeRange) -> Vec<Arc<TaskTotals>> {
         let places = (range.start().second(), 0)..=(range.stop().second(), u64::MAX);

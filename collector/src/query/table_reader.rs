@@ -55,10 +55,10 @@ pub(crate) struct TableReader<'a> {
 }
 
 /// What is missing from every answer about some seconds.
-fn lost_to_all(manifest: &Manifest, seconds: &Range<Second>) -> BTreeSet<String> {
+fn lost_to_all(tables: &Tables, manifest: &Manifest, seconds: &Range<Second>) -> BTreeSet<String> {
     let is_about = |lost: &&LostLog| lost.from < seconds.end.0 && seconds.start.0 < lost.to;
     let of_log = manifest.lost_log.iter().filter(is_about).map(|lost| lost.path.clone());
-    manifest.lost_lists().map(FileEntry::path).chain(of_log).collect()
+    manifest.lost_lists().map(|file| tables.path_of(file)).chain(of_log).collect()
 }
 
 /// Unsealed data with the version of the tables that lacks it.
@@ -114,7 +114,7 @@ impl<'a> TableReader<'a> {
             // If the plan is wider than the request, the unsealed data must be as wide.
             if plan.seconds == seconds {
                 let tables = &*state.tables;
-                let damaged = lost_to_all(&manifest, &plan.seconds);
+                let damaged = lost_to_all(tables, &manifest, &plan.seconds);
                 let stored = TableReader { tables, cancel, manifest, plan, coverage, damaged };
                 return (stored, unsealed);
             }
@@ -273,14 +273,14 @@ impl<'a> TableReader<'a> {
         let lost = manifest.lost.iter().map(|lost| &lost.file);
         let lost = lost.filter(|file| file.table == table);
         let lost = lost.filter(|file| file.from < periods.end && periods.start < file.to);
-        self.damaged.extend(lost.map(FileEntry::path));
+        self.damaged.extend(lost.map(|file| self.tables.path_of(file)));
     }
 
     fn note_unread(&mut self, file: &FileEntry, error: &StoreError) {
         if let Some(Admitted { suppressed }) = MISSING.admit() {
             tracing::error!(%error, suppressed, "a file is missing from an answer");
         }
-        self.damaged.insert(file.path());
+        self.damaged.insert(self.tables.path_of(file));
     }
 
     /// Names of the files that are missing from the answer.

@@ -315,6 +315,43 @@ fn forbidden(access: Access, holder: &str, form: Form) -> Response {
     }
 }
 
+/// Routes besides those of senders that need a collector: agents are connected to it, or it keeps what they set.
+const NEED_COLLECTOR: [(Method, &str); 5] = [
+    (Method::PUT, "/api/v1/workers/settings"),
+    (Method::GET, "/api/v1/thread-dump"),
+    (Method::POST, "/api/v1/symbols/fetch"),
+    (Method::POST, "/api/v1/runs"),
+    (Method::POST, "/api/v1/runs/stop"),
+];
+
+/// Refuses what only a collector can do. The state is the place whose stores are read.
+pub(super) async fn refuse_changes(
+    State(place): State<Arc<str>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let matched = request.extensions().get::<MatchedPath>();
+    let path = matched.map_or("", MatchedPath::as_str).to_owned();
+    if need(&request) == Need::Access(Access::Agent) {
+        let error = format!(
+            "this server only reads the stores in {place}: send to one of their collectors"
+        );
+        let form = Form::of(request.uri().path());
+        return match form {
+            Form::Grpc => Status::failed_precondition(error).into_http(),
+            Form::Http | Form::Connect => form.denied(Kind::Denied, error),
+        };
+    }
+    let is_route = |(method, route): &(Method, &str)| *route == path && method == request.method();
+    if NEED_COLLECTOR.iter().any(is_route) {
+        let error = format!(
+            "this server only reads the stores in {place}: ask the collector to which the workers report"
+        );
+        return ErrorAnswer::new(StatusCode::CONFLICT, error).into_response();
+    }
+    next.run(request).await
+}
+
 /// Answers a request to a path that does not exist.
 pub(super) fn not_found(request: &Request) -> ErrorAnswer {
     let path = bounded(request.uri().path(), 200).into_owned();

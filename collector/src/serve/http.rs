@@ -18,6 +18,7 @@ use super::{
     access, agents, answer, file_paths, grafana, histogram_log, live_profile, metrics, page,
     session, sql, sse, symbols, tables, tasks_firefox, telemetry,
 };
+use crate::follow::Follower;
 use crate::limits::{
     CONTROL_REQUESTS_MAX, EVENT_SUBSCRIBERS_MAX, LIVE_PROFILES_MAX, PAGES_MAX, QUERIES_MAX,
     QUERIES_WAITING_MAX,
@@ -192,7 +193,11 @@ async fn workers(State(reader): State<Reader>, pairs: Pairs) -> Result<Response,
         let quotas = collector.quota_uses();
         let forwards = collector.state.forwards.statuses();
         let fleet = collector.fleet(&query);
-        answer::json(&answer::workers(&fleet, &quotas, &collector.pushed, &forwards, now))
+        let stores = collector.follower.as_ref().map(Follower::statuses).unwrap_or_default();
+        // What was stored since the last look says nothing about the workers.
+        let now = stores.iter().filter_map(|store| store.read_at).min().unwrap_or(now);
+        let pushed = &collector.pushed;
+        answer::json(&answer::workers(&fleet, &quotas, pushed, &forwards, &stores, now))
     });
     answer.await
 }

@@ -82,6 +82,7 @@ use self::symbol_fetch::fetch_symbols;
 use crate::auth::{TokenFileError, TokenSource, Tokens};
 use crate::clock::Clock;
 use crate::collector::{Collector, Settings};
+use crate::follow::{FollowError, FollowOptions, Follower};
 use crate::limits::{
     EXPOSED_WARNING_EVERY, FIND_SYMBOLS_EVERY, GRACE, SEAL_AT_END_MAX, SHUTDOWN_MAX, SWEEP_EVERY,
 };
@@ -117,6 +118,8 @@ pub struct ServeOptions {
     pub data: Option<PathBuf>,
     /// The store in a bucket, if any: then [`ServeOptions::data`] has the log and copies of tables at most.
     pub store: Option<StoreOptions>,
+    /// Answers for the collectors of a place and accepts nothing; then [`ServeOptions::store`] is not used.
+    pub follow: Option<FollowOptions>,
     /// Where the collector looks for files with debug information; needs [`ServeOptions::data`].
     pub symbols: Option<SymbolSource>,
     /// The program that answers queries in SQL, if any.
@@ -151,6 +154,7 @@ impl Default for ServeOptions {
             grace: GRACE,
             data: None,
             store: None,
+            follow: None,
             symbols: None,
             sql: None,
             limits: Limits::default(),
@@ -211,6 +215,9 @@ pub enum ServeError {
     /// The store cannot be used.
     #[error(transparent)]
     Data(#[from] DataError),
+    /// The stores to answer for cannot be read.
+    #[error(transparent)]
+    Follow(#[from] FollowError),
     /// A thread could not be started.
     #[error("cannot start a thread")]
     Thread(#[source] io::Error),
@@ -253,6 +260,7 @@ impl Collector {
             grace,
             data,
             store,
+            follow,
             symbols,
             limits,
             quotas,
@@ -290,10 +298,15 @@ impl Collector {
         };
         let settings = Settings { naming, ..settings };
         // May take seconds; agents that connect meanwhile wait.
-        let open = move || match (store, data) {
-            (Some(store), data) => Collector::open_store(settings, &store, data.as_deref()),
-            (None, Some(folder)) => Collector::open_folder(settings, &folder),
-            (None, None) => Ok(Collector::new(settings)),
+        let open = move || -> Result<Collector, ServeError> {
+            if let Some(options) = follow {
+                return Ok(Collector::follow(settings, options)?);
+            }
+            Ok(match (store, data) {
+                (Some(store), data) => Collector::open_store(settings, &store, data.as_deref())?,
+                (None, Some(folder)) => Collector::open_folder(settings, &folder)?,
+                (None, None) => Collector::new(settings),
+            })
         };
         let collector = tokio::task::spawn_blocking(open).await.expect("it does not panic")?;
         Ok(Server {
@@ -386,7 +399,10 @@ impl Server {
 
     async fn run_until(self, shutdown: BoxFuture<()>) -> Result<(), ServeError> {
         let (stop, stopping) = watch::channel(false);
-        let sealer = SealerThread::start(&self.collector.sealer).map_err(ServeError::Thread)?;
+        let sealer = match self.collector.follower {
+            Some(_) => None,
+            None => Some(SealerThread::start(&self.collector.sealer).map_err(ServeError::Thread)?),
+        };
         let sweeper = tokio::spawn(sweep(
             self.collector.clone(),
             self.tokens.clone(),
@@ -432,8 +448,10 @@ impl Server {
         fetcher.abort();
         // May write for a while.
         let collector = self.collector;
-        let sealing =
-            tokio::task::spawn_blocking(move || collector.sealer.end(sealer, SEAL_AT_END_MAX));
+        let sealing = tokio::task::spawn_blocking(move || {
+            collector.follower.iter().for_each(Follower::end);
+            sealer.into_iter().for_each(|sealer| collector.sealer.end(sealer, SEAL_AT_END_MAX));
+        });
         let (ended, ()) = tokio::join!(sealing, forwarding.end());
         if ended.is_err() {
             tracing::error!("closing the store panicked: a bug in Emberline");
@@ -480,7 +498,11 @@ fn router(
     let routes = ingest.routes().merge(health);
     let routes = routes.merge(http::router(reader, stopping)).merge(page::router());
     let routes = routes.merge(login::router(gate.clone()));
-    let routes = routes.merge(push::routes(collector, task_label));
+    let place = collector.follower.as_ref().map(|follower| follower.place.to_string());
+    let mut routes = routes.merge(push::routes(collector, task_label));
+    if let Some(place) = place {
+        routes = routes.layer(from_fn_with_state(Arc::<str>::from(place), access::refuse_changes));
+    }
     let routes = routes.layer(from_fn_with_state(gate, access::check));
     let routes = routes.layer(from_fn(grafana::connect_errors));
     let routes = routes.layer(from_fn(identity::identify));
@@ -506,10 +528,12 @@ async fn sweep(
                 );
             }
             _ = ticks.tick() => {
-                let now = collector.state.clock.now();
-                collector.pushed.sweep(now);
-                collector.ingest.sweep(now);
-                collector.ingest.blocked();
+                if collector.follower.is_none() {
+                    let now = collector.state.clock.now();
+                    collector.pushed.sweep(now);
+                    collector.ingest.sweep(now);
+                    collector.ingest.blocked();
+                }
                 let tokens = tokens.clone();
                 // Fails only if reading panics; the tokens stay as they were.
                 let _ = tokio::task::spawn_blocking(move || tokens.refresh()).await;

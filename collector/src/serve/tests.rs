@@ -20,6 +20,7 @@ mod quotas;
 mod readers;
 mod sequences;
 mod sessions;
+mod stores;
 mod telemetry;
 mod views;
 
@@ -76,6 +77,14 @@ async fn serve_with(options: ServeOptions) -> Running {
 }
 
 async fn serve_limited(options: ServeOptions, limits: ConnectionLimits) -> Running {
+    serve_shared(options, limits).await.0
+}
+
+/// The same, with the collector itself.
+async fn serve_shared(
+    options: ServeOptions,
+    limits: ConnectionLimits,
+) -> (Running, Arc<Collector>) {
     let now_ns = Arc::new(AtomicI64::new(at(60).unix_ns()));
     let clock = {
         let now_ns = now_ns.clone();
@@ -92,14 +101,21 @@ async fn serve_limited(options: ServeOptions, limits: ConnectionLimits) -> Runni
     let mut server = Collector::bind(options).await.unwrap();
     server.connection_limits = limits;
     let address = server.local_addr().unwrap();
+    let collector = server.collector.clone();
     let (stop, stopped) = oneshot::channel::<()>();
     let served = tokio::spawn(server.serve(async {
         let _ = stopped.await;
     }));
-    Running { address, now_ns, stop, served }
+    (Running { address, now_ns, stop, served }, collector)
 }
 
 impl Running {
+    /// Stops it, and waits until its store is closed.
+    async fn end(self) {
+        self.stop.send(()).unwrap();
+        in_time(self.served).await.unwrap().unwrap();
+    }
+
     async fn json(&self, path: &str) -> Value {
         let answer = get(self.address, path).await;
         assert_eq!(answer.status, 200, "{path}: {}", answer.body);

@@ -187,6 +187,12 @@ impl Registry {
         session
     }
 
+    /// Adds the session of another store.
+    pub(crate) fn add(&mut self, cell: Arc<SessionCell>) {
+        self.label_bytes += lock(&cell.state).agent.label_bytes();
+        self.sessions.insert((cell.worker.clone(), cell.epoch), cell);
+    }
+
     /// All sessions, by worker, then by epoch.
     pub(crate) fn all(&self) -> Vec<Arc<SessionCell>> {
         self.sessions.values().cloned().collect()

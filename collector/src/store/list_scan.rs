@@ -6,6 +6,7 @@ use super::error::StoreError;
 use super::manifest::FileEntry;
 use super::segment::{ListRow, ListSegment};
 use super::tables::Tables;
+use super::union::PartFile;
 
 /// Which rows of a file to read. Others may be returned too: the caller filters.
 #[derive(Clone, Debug)]
@@ -40,6 +41,9 @@ impl Tables {
         scan: &RowScan<'_>,
         visit: &mut dyn FnMut(Vec<R>) -> ControlFlow<()>,
     ) -> Result<(), StoreError> {
+        if let Some(PartFile { part, file }) = self.part_of(file) {
+            return part.tables.list_rows(&file, scan, visit);
+        }
         let segment = self.note_damage(file, ListSegment::open::<R>(&self.objects, file))?;
         for group in 0..segment.group_count() {
             if self.note_damage(file, scan.may_be_in(&segment, group))? {

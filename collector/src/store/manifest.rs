@@ -21,8 +21,6 @@ use crate::limits::LOST_FILES_MAX;
 /// The store's format. A change that an older program would misread increments it.
 pub(crate) const FORMAT: u64 = 1;
 
-const DIRECTORY: &str = "manifest";
-
 /// How often versions are listed because the newest was deleted meanwhile: each time, a collector has
 /// published two newer ones.
 const LISTINGS_MAX: usize = 10;
@@ -134,9 +132,12 @@ struct Envelope<'a> {
 }
 
 impl Manifest {
+    /// The folder of all versions.
+    pub(crate) const DIRECTORY: &str = "manifest";
+
     /// The path of a version in the store.
     pub(crate) fn path_of(version: u64) -> String {
-        format!("{DIRECTORY}/{version:020}.json")
+        format!("{}/{version:020}.json", Manifest::DIRECTORY)
     }
 
     /// Files of one table.
@@ -240,7 +241,7 @@ impl Manifest {
     /// durable, so nothing was acknowledged. With any trace of data, the store stays unreadable.
     pub(crate) fn delete_lone_first(objects: &Objects) -> Result<(), StoreError> {
         let first = Manifest::path_of(1);
-        let versions = objects.list(DIRECTORY)?;
+        let versions = objects.list(Manifest::DIRECTORY)?;
         if versions.len() != 1 || versions[0].path != first || !objects.list("tables")?.is_empty() {
             return Ok(());
         }
@@ -305,17 +306,17 @@ impl Versions {
         }
         let reason =
             format!("the newest version was deleted {LISTINGS_MAX} times while it was read");
-        Err(StoreError::damaged(DIRECTORY, reason))
+        Err(StoreError::damaged(Manifest::DIRECTORY, reason))
     }
 
     /// Reads the listed versions; `None` if the newest was deleted meanwhile, because then there are
     /// newer ones. A collector deletes the versions that it replaced.
     fn read_listed(objects: &Objects) -> Result<Option<Versions>, StoreError> {
         let version_of = |path: &str| {
-            let name = path.strip_prefix(DIRECTORY)?.strip_prefix('/')?;
+            let name = path.strip_prefix(Manifest::DIRECTORY)?.strip_prefix('/')?;
             name.strip_suffix(".json")?.parse::<u64>().ok()
         };
-        let listed = objects.list(DIRECTORY)?.into_iter();
+        let listed = objects.list(Manifest::DIRECTORY)?.into_iter();
         let listed: BTreeMap<u64, String> =
             listed.filter_map(|file| Some((version_of(&file.path)?, file.path))).collect();
         let mut versions = Versions::default();

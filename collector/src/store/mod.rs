@@ -29,6 +29,7 @@ mod task_sums;
 mod telemetry_lists;
 mod tier;
 mod transfer_sums;
+mod union;
 pub(crate) mod wal;
 
 pub use bucket::{Ack, PlaceError, StoreName, StorePlace, use_s3_client};
@@ -61,6 +62,7 @@ pub(crate) use task_sums::{DurationRows, TaskNode, TaskNodes};
 pub(crate) use task_sums::{TaskTree, task_nodes};
 pub(crate) use tier::{Period, Second, Tier};
 pub(crate) use transfer_sums::{TransferMeasure, transfer_counts, transfer_measure};
+pub(crate) use union::{Numbers, TopNumber, UNION_STORES_MAX, UnionPart, fits_union};
 
 pub use inspect::{
     CompactionReport, FilesInfo, Problem, StoreInfo, StoreLocation, TableInfo, TableSum,

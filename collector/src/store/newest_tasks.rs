@@ -11,6 +11,7 @@ use super::lists::SealedTask;
 use super::manifest::FileEntry;
 use super::segment::ListSegment;
 use super::tables::Tables;
+use super::union::PartFile;
 use crate::rows::{NewestTasks, TaskFilter, overlaps};
 
 /// Which tasks to count and select.
@@ -131,6 +132,9 @@ impl Tables {
         selecting: &mut NewestTasks,
         go_on: &mut dyn FnMut() -> ControlFlow<()>,
     ) -> Result<(), StoreError> {
+        if let Some(PartFile { part, file }) = self.part_of(file) {
+            return part.tables.newest_tasks(&file, scan, selecting, go_on);
+        }
         let segment = self.list::<SealedTask>(file)?;
         let latest = |group: &usize| segment.number_bounds(*group, "start").map(|(_, last)| last);
         let mut groups: Vec<usize> = (0..segment.group_count()).collect();

@@ -18,6 +18,7 @@ use super::row::WorkerNumber;
 use super::seal_windows::SealBuffer;
 use super::segment::{Batch, EncodedFile, ListRow, ListSegment, Scan, Segment};
 use super::table::TableName;
+use super::union::{PartFile, UnionPart};
 use crate::clock::Clock;
 use crate::limits::{OPEN_FILES_BYTES_MAX, OPEN_FILES_MAX, WORKERS_MAX};
 use crate::sync::{lock, read, write};
@@ -46,6 +47,8 @@ pub(crate) struct Tables {
     /// Lock order: after `workers`.
     pub(super) links: RwLock<Links>,
     open_files: Mutex<OpenFiles>,
+    /// The stores of which this is the union; otherwise none.
+    pub(super) parts: RwLock<Vec<Arc<UnionPart>>>,
     /// Damaged files that the manifest still lists, and the reasons.
     pub(super) damaged: Mutex<BTreeMap<u64, String>>,
     /// When the store was opened, by a clock that cannot jump.
@@ -169,6 +172,7 @@ impl Tables {
             workers: RwLock::default(),
             links: RwLock::default(),
             open_files: Mutex::default(),
+            parts: RwLock::default(),
             damaged: Mutex::default(),
         }
     }
@@ -176,6 +180,11 @@ impl Tables {
     /// The newest version.
     pub(crate) fn manifest(&self) -> Arc<Manifest> {
         read(&self.current).clone()
+    }
+
+    /// Makes a version the newest one, which nobody publishes.
+    pub(super) fn show(&self, manifest: Arc<Manifest>) {
+        *write(&self.current) = manifest;
     }
 
     /// Whether a file with names is lost, so that an unknown name may still be in the tables.
@@ -222,6 +231,9 @@ impl Tables {
         scan: &Scan<'_>,
         visit: &mut dyn FnMut(&Batch) -> ControlFlow<()>,
     ) -> Result<(), StoreError> {
+        if let Some(of_part) = self.part_of(file) {
+            return of_part.scan(scan, visit);
+        }
         let segment = self.segment(file)?;
         let mut cursor = segment.cursor(scan);
         let mut batch = Batch::default();
@@ -243,6 +255,9 @@ impl Tables {
         scan: &TaskScan<'_>,
         visit: &mut dyn FnMut(Vec<SealedTask>) -> ControlFlow<()>,
     ) -> Result<(), StoreError> {
+        if let Some(PartFile { part, file }) = self.part_of(file) {
+            return part.tables.tasks(&file, scan, visit);
+        }
         let segment = self.list::<SealedTask>(file)?;
         for group in 0..segment.group_count() {
             let ranges = self.note_damage(file, scan.rows_in(&segment, group))?;

@@ -76,6 +76,24 @@ impl UnsealedTelemetry {
         self.changes = [0; 3];
     }
 
+    /// Adds everything that another store has in memory.
+    pub(crate) fn add_all(&mut self, other: &UnsealedTelemetry) {
+        for row in other.sealing.transfers.values().chain(other.open.transfers.values()) {
+            self.open.bytes += row.bytes();
+            let place = self.place(row.record.stop);
+            self.open.transfers.insert(place, row.clone());
+        }
+        for row in other.sealing.samples.values().chain(other.open.samples.values()) {
+            self.open.bytes += row.bytes();
+            let place = self.place(row.sample.at);
+            self.open.samples.insert(place, row.clone());
+        }
+        for run in other.runs.all() {
+            let _ = self.runs.put(RunRow::clone(run));
+        }
+        other.expected().into_iter().for_each(|row| self.expect(row));
+    }
+
     /// Inserts the telemetry of one flush. Returns the runs that started or stopped.
     pub(crate) fn insert(
         &mut self,

@@ -4,6 +4,7 @@ mod excerpt;
 mod log;
 mod phases;
 mod sealing;
+mod union;
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -19,6 +20,7 @@ use crate::packed::NODES_MAX;
 pub(crate) use excerpt::{Excerpt, ProfileForm, SampleScope};
 pub(crate) use phases::PhaseFilter;
 pub(crate) use sealing::unsealed;
+pub(crate) use union::Adopted;
 
 /// Memory of a frame and its table entry without its strings, in bytes.
 const FRAME_BYTES: usize = 96;

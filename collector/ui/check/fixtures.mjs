@@ -294,6 +294,11 @@ export function answersNamed(names) {
         failed: 1,
         failure: i % 2 === 0 ? name : null,
       })),
+      stores: names.map((name, i) => ({
+        name,
+        read_at: i % 2 === 0 ? null : new Date().toISOString(),
+        incomplete: i % 2 === 0 ? name : null,
+      })),
       workers: names.map((name, i) => ({
         worker: name,
         epochs: [

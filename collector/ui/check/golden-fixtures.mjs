@@ -91,7 +91,7 @@ export function goldenAnswers() {
       epoch.sampler_mode = 'full';
       epoch.account = { ...epoch.account, lost_rejected_ns: 0, lost_tasks: 0 };
     }
-  const workers = { ...answers.workers, forwards: [], scrapes: [] };
+  const workers = { ...answers.workers, forwards: [], scrapes: [], stores: [] };
   const answer = respond({
     ...answers,
     workers,

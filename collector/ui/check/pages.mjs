@@ -206,6 +206,9 @@ export function pageChecks({ browser, checks, open, at, parameter, graph, apiUrl
       'alpha; http://alpha; ⚠ alpha; 15.0 s; 0; 1',
       'a service without a profile is named with the cause',
     );
+    const [unread, read] = await rows('.stores');
+    checks.equal(unread.join('; '), 'alpha; ⚠ alpha', 'a store that cannot be read is named with the cause');
+    checks.expect(read[1].endsWith(' ago'), 'a store that is read shows when', read.join('; '));
     await page.context().close();
   }
 

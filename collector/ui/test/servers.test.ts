@@ -1,11 +1,11 @@
 import { expect, test } from 'vitest';
-import type { Forward, Scrape, WorkersAnswer } from '../src/core/api';
+import type { Forward, Scrape, Store, WorkersAnswer } from '../src/core/api';
 import { serverWarnings } from '../src/pages/servers';
 
 const WORKING = { url: 'http://a', unit: 'ns', waiting: 0, lost_queue: 0, lost_rejected: 0, failure: null };
 
-function texts(forwards: Partial<Forward>[], scrapes: Partial<Scrape>[] = []): string[] {
-  const answer = { forwards, scrapes } as unknown as WorkersAnswer;
+function texts(forwards: Partial<Forward>[], scrapes: Partial<Scrape>[] = [], stores: Store[] = []): string[] {
+  const answer = { forwards, scrapes, stores } as unknown as WorkersAnswer;
   return serverWarnings(answer).map(({ text }) => text);
 }
 
@@ -21,4 +21,10 @@ test('failures and losses are named with their server', () => {
     'forwarding to http://b lost 3 tasks',
     'no profile from shop: timeout',
   ]);
+});
+
+test('a store of which something is missing is named', () => {
+  const read = { name: 'c1', read_at: null, incomplete: null };
+  const failing = { ...read, name: 'c2', incomplete: 'no network' };
+  expect(texts([], [], [read, failing])).toEqual(['answers are incomplete: c2: no network']);
 });

@@ -202,7 +202,9 @@ impl Collector {
             let mut line = String::new();
             assert!(lines.read_line(&mut line).unwrap() > 0, "no address in:\n{said}");
             said += &line;
-            let url = line.split_once("collector on ").and_then(|(_, rest)| rest.split_once(';'));
+            let said_on = ["collector on ", "reader on "];
+            let rest = said_on.iter().find_map(|said| Some(line.split_once(said)?.1));
+            let url = rest.and_then(|rest| rest.split_once(';'));
             if let Some((url, _)) = url {
                 break url.split_once("://").map_or(url, |(_, address)| address).to_owned();
             }

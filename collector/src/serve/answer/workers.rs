@@ -7,6 +7,7 @@ use profiler_core::{StateSet, Timestamp};
 
 use super::{state_names, time_range};
 use crate::collector::QuotaView;
+use crate::follow::StoreStatus;
 use crate::forward::OutletStatus;
 use crate::ingest::SettingsView;
 use crate::ingest_status::IngestBlocked;
@@ -22,6 +23,7 @@ pub(crate) fn workers(
     quotas: &[QuotaView],
     pushed: &Pushed,
     forwards: &[OutletStatus],
+    stores: &[StoreStatus],
     now: Timestamp,
 ) -> api::WorkersAnswer {
     let mut workers: Vec<api::WorkerEpochs> = Vec::new();
@@ -43,6 +45,7 @@ pub(crate) fn workers(
         pushes: pushes(pushed),
         scrapes: scrapes(pushed),
         forwards: forwards.iter().map(forward).collect(),
+        stores: stores.iter().map(store).collect(),
         retained: api::Retained {
             data: fleet.data.map(time_range),
             unsealed_windows: fleet.windows,
@@ -53,6 +56,14 @@ pub(crate) fn workers(
             task_rows: fleet.task_rows,
             task_rows_aggregated: fleet.task_rows_aggregated,
         },
+    }
+}
+
+fn store(store: &StoreStatus) -> api::Store {
+    api::Store {
+        name: store.name.clone(),
+        read_at: store.read_at.map(format_time),
+        incomplete: store.incomplete.clone(),
     }
 }
 

@@ -248,6 +248,15 @@ fn await_end(
     Ok(last.log)
 }
 
+/// Where the log of a store is that nobody but its owner can read: on the disk of this host. `None` if the log is in
+/// the store, or all of it in tables.
+pub(crate) fn log_elsewhere(objects: &Objects) -> Result<Option<String>, StoreError> {
+    let Some(claim) = newest(objects)? else { return Ok(None) };
+    let log = read_beat(objects, &claim)?.log;
+    let is_elsewhere = log.is_some_and(|log| log.id != LogState::IN_STORE && !log.is_sealed);
+    Ok(is_elsewhere.then_some(claim.host))
+}
+
 /// The claim with the greatest epoch.
 fn newest(objects: &Objects) -> Result<Option<Claim>, StoreError> {
     let listed = objects.list(DIRECTORY)?;

@@ -31,7 +31,10 @@ use crate::limits::LATE_HOURS_MAX;
 
 pub(crate) use bucket_disk::BucketDisk;
 pub(crate) use disk::{LocalDisk, LogDisk};
-pub(crate) use reader::{LogContents, check, check_formats, has_files_before, has_records, is_new};
+pub(crate) use reader::{
+    ListedLog, LogContents, check, check_formats, follow, has_files_before, has_records, is_new,
+    list_files,
+};
 pub(crate) use record::{Flush, Hello, LoggedFrame, Record, TreeDelta};
 pub(crate) use telemetry::LoggedRun;
 pub(crate) use writer::{Wal, begin, is_full};

@@ -38,7 +38,7 @@ pub(crate) struct LogContents {
     /// Paths of the copies of damaged files.
     pub(crate) quarantined: Vec<String>,
     /// Highest number of any file.
-    pub(super) last_number: u64,
+    pub(crate) last_number: u64,
     /// Number and valid length of the last file.
     pub(super) end: Option<(u64, u64)>,
     /// The first second of the log's data, lost data included; `None` if it is unknown.
@@ -230,6 +230,23 @@ pub(crate) fn is_new(disk: &mut dyn LogDisk) -> Result<bool, WalError> {
     Ok(names(disk)?.is_empty())
 }
 
+/// A file of the log in a listing.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct ListedLog {
+    pub(crate) number: u64,
+    bytes: u64,
+}
+
+/// The log's files by number.
+pub(crate) fn list_files(disk: &mut dyn LogDisk) -> Result<Vec<ListedLog>, WalError> {
+    let numbered = names(disk)?.into_iter();
+    let listed =
+        |(name, bytes): (String, u64)| Some(ListedLog { number: file_number(&name)?, bytes });
+    let mut files: Vec<ListedLog> = numbered.filter_map(listed).collect();
+    files.sort_unstable();
+    Ok(files)
+}
+
 /// Whether any file has more than a header.
 pub(crate) fn has_records(disk: &mut dyn LogDisk) -> Result<bool, WalError> {
     let mut files = names(disk)?.into_iter();
@@ -249,6 +266,15 @@ fn names(disk: &mut dyn LogDisk) -> Result<Vec<(String, u64)>, WalError> {
 /// Checks that all files have the format that this program reads.
 pub(crate) fn check_formats(disk: &mut dyn LogDisk) -> Result<(), WalError> {
     list(disk).map(|_| ())
+}
+
+/// Reads the log from a file on, which a collector may be writing. Changes nothing.
+pub(crate) fn follow(
+    disk: &mut dyn LogDisk,
+    from: u64,
+    visit: &mut dyn FnMut(Record) -> Result<(), String>,
+) -> Result<LogContents, WalError> {
+    read_unchanged(disk, from, visit).map(|(contents, _)| contents)
 }
 
 /// Reads the part of the log that the tables need. Changes nothing.

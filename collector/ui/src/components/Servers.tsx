@@ -1,6 +1,6 @@
-// Tables of the servers that the collector forwards to and asks for profiles.
+// Tables of the servers that the collector forwards to and asks for profiles, and of the stores that it reads.
 
-import type { Forward, Scrape } from '../core/api';
+import type { Forward, Scrape, Store } from '../core/api';
 import { safeText } from '../core/names';
 import { count, duration } from '../core/time';
 import { amountText, lostAmount } from '../pages/servers';
@@ -14,10 +14,11 @@ const PROTOCOLS: Record<string, string> = {
 interface Properties {
   forwards: Forward[];
   scrapes: Scrape[];
+  stores: Store[];
   nowNs: number;
 }
 
-export function Servers({ forwards, scrapes, nowNs }: Properties) {
+export function Servers({ forwards, scrapes, stores, nowNs }: Properties) {
   return (
     <>
       {forwards.length > 0 && (
@@ -91,6 +92,35 @@ export function Servers({ forwards, scrapes, nowNs }: Properties) {
                     <td class="number">{duration(every_ns)}</td>
                     <td class="number">{count(stored)}</td>
                     <td class="number">{count(failed)}</td>
+                  </tr>
+                ))}
+              </tbody>
+            </table>
+          </div>
+        </>
+      )}
+      {stores.length > 0 && (
+        <>
+          <h3>
+            Answers for <small>the stores of these collectors</small>
+          </h3>
+          <div class="scroll">
+            <table class="stores">
+              <thead>
+                <tr>
+                  <th>Collector</th>
+                  <th>Read</th>
+                </tr>
+              </thead>
+              <tbody>
+                {stores.map(({ name, read_at, incomplete }) => (
+                  <tr key={name}>
+                    <td>
+                      <bdi>{safeText(name, 64)}</bdi>
+                    </td>
+                    <td>
+                      <State failure={incomplete} at={read_at} nowNs={nowNs} />
+                    </td>
                   </tr>
                 ))}
               </tbody>

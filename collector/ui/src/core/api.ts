@@ -613,6 +613,8 @@ export type WorkersAnswer = {
   scrapes: Array<Scrape>,
   /** The servers to which the collector forwards. */
   forwards: Array<Forward>,
+  /** The stores that the server reads, by name; empty if it is a collector itself. */
+  stores: Array<Store>,
   /** Data that the collector retains. */
   retained: Retained,
 };
@@ -697,6 +699,16 @@ export type Forward = {
   sent_at: string | null,
   /** Why the last attempt failed, or why the server rejected a part of it. */
   failure: string | null,
+};
+
+/** The store of a collector, as another server reads it. */
+export type Store = {
+  /** Of its collector. */
+  name: string,
+  /** When it was last found to be as it is in answers; `null` if it was never read. */
+  read_at: string | null,
+  /** Why a part of it is missing from answers; `null` if nothing is. */
+  incomplete: string | null,
 };
 
 /** Whether flushes are accepted; all but `open` is `null` if they are. */

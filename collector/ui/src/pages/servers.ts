@@ -1,4 +1,4 @@
-// Servers that the collector forwards to or asks for profiles.
+// Servers that the collector forwards to or asks for profiles, and stores of other collectors that it reads.
 
 import type { Forward, WorkersAnswer } from '../core/api';
 import { duration, quantity } from '../core/time';
@@ -13,7 +13,7 @@ export function lostAmount({ lost_queue, lost_rejected }: Forward): number {
   return lost_queue + lost_rejected;
 }
 
-export function serverWarnings({ forwards, scrapes }: WorkersAnswer): Warning[] {
+export function serverWarnings({ forwards, scrapes, stores }: WorkersAnswer): Warning[] {
   const texts = [
     ...forwards.flatMap((forward) => {
       const { url, failure, waiting } = forward;
@@ -25,6 +25,9 @@ export function serverWarnings({ forwards, scrapes }: WorkersAnswer): Warning[] 
       return parts.filter((part) => part !== false);
     }),
     ...scrapes.flatMap(({ name, failure }) => (failure === null ? [] : [`no profile from ${name}: ${failure}`])),
+    ...stores.flatMap(({ name, incomplete }) =>
+      incomplete === null ? [] : [`answers are incomplete: ${name}: ${incomplete}`],
+    ),
   ];
   return texts.map((text) => ({ worker: '', text }));
 }

@@ -113,7 +113,7 @@ function Rows({ answer }: { answer: SqlAnswer }) {
         {answer.truncated ? `The first ${count(answer.rows.length)} rows` : `${count(answer.rows.length)} rows`}, data
         until {until}
         {answer.corrupt_files.length > 0 &&
-          `; data is missing, because of corrupt files: ${safeText(answer.corrupt_files.join(', '), 300)}`}
+          `; data is missing: ${safeText(answer.corrupt_files.join(', '), 300)} cannot be read`}
       </p>
       <div class="scroll" tabIndex={0} role="region" aria-label="Rows">
         <table>

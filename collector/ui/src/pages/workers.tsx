@@ -23,14 +23,14 @@ export function WorkersPage() {
   );
   if (answer.problem?.kind === 'request') return <InvalidRequest problem={answer.problem} />;
   if (!answer.value) return <Loading problem={answer.problem} />;
-  const { quotas, omitted, forwards, scrapes } = answer.value;
+  const { quotas, omitted, forwards, scrapes, stores } = answer.value;
   const now = answer.value.now_ns;
   if (answer.value.workers.length === 0)
     return (
       <>
         <NoData />
         <Quotas quotas={quotas} nowNs={now} />
-        <Servers forwards={forwards} scrapes={scrapes} nowNs={now} />
+        <Servers forwards={forwards} scrapes={scrapes} stores={stores} nowNs={now} />
       </>
     );
   const rows = answer.value.workers
@@ -126,7 +126,7 @@ export function WorkersPage() {
         )}
         {omitted > 0 && <p class="soft">{quantity(omitted, 'more worker')} not listed.</p>}
         <Quotas quotas={quotas} nowNs={now} />
-        <Servers forwards={forwards} scrapes={scrapes} nowNs={now} />
+        <Servers forwards={forwards} scrapes={scrapes} stores={stores} nowNs={now} />
       </section>
     </>
   );

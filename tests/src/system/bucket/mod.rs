@@ -2,6 +2,7 @@
 //! when something is wrong.
 
 mod proxy;
+mod reader;
 mod server;
 
 use std::env;

@@ -86,7 +86,7 @@ export function Hottest({ loaded, onFunction }: Properties) {
       )}
       {metadata.corrupt_files && metadata.corrupt_files.length > 0 && (
         <p class="bad">
-          ⚠ {count(metadata.corrupt_files.length)} store files are corrupt: some of the time is missing.
+          ⚠ {quantity(metadata.corrupt_files.length, 'part')} of the store cannot be read: some of the time is missing.
         </p>
       )}
       <ol aria-label="Hottest functions by self time">

@@ -1,2 +1,0 @@
-//# allFunctionsCalledOnLoad
-import{Ft as e,Ut as t}from"./page-common-CiKfVWt0.js";function n({unit:n},r){return n===`tasks`?t(r,`task`):e(r)}function r({lost_queue:e,lost_rejected:t}){return e+t}function i({forwards:e,scrapes:t}){return[...e.flatMap(e=>{let{url:t,failure:i,waiting:a}=e,o=r(e);return[i!==null&&`forwarding to ${t} fails: ${i}; ${n(e,a)} waiting`,o>0&&`forwarding to ${t} lost ${n(e,o)}`].filter(e=>e!==!1)}),...t.flatMap(({name:e,failure:t})=>t===null?[]:[`no profile from ${e}: ${t}`])].map(e=>({worker:``,text:e}))}export{r as n,i as r,n as t};

@@ -1,0 +1,192 @@
+//! One collector's store, as a process reads it that does not own it.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use profiler_core::Timestamp;
+
+use super::{FollowError, FollowOptions};
+use crate::clock::Clock;
+use crate::limits::{FOLLOW_READS_MAX, Limits, TABLE_CACHE_BYTES, TABLE_CACHE_MEMORY_BYTES};
+use crate::recovery::{Replay, lost_log};
+use crate::state::CollectorState;
+use crate::store::bucket::{self, TableCache, log_elsewhere};
+use crate::store::wal::{self, BucketDisk, ListedLog, LocalDisk, LogContents, LogDisk};
+use crate::store::{LostLog, Manifest, Objects, Second, StoreName, StorePlace};
+
+/// The store of one collector.
+#[derive(Debug)]
+pub(super) struct FollowedStore {
+    objects: Objects,
+    log: Box<dyn LogDisk>,
+    clock: Clock,
+    limits: Limits,
+    opened: Option<Opened>,
+    /// When the store was last found to be as it is here.
+    pub(super) read_at: Option<Timestamp>,
+}
+
+/// What was read of a store.
+#[derive(Debug)]
+pub(super) struct Opened {
+    pub(super) state: Arc<CollectorState>,
+    /// The host that has the unsealed data on its disk.
+    pub(super) log_host: Option<String>,
+    replay: Replay,
+    /// The path of the newest version.
+    version: Option<String>,
+    /// The log's files.
+    files: Vec<ListedLog>,
+    /// The number of the last file that was read.
+    last_file: u64,
+}
+
+/// What a poll of a store found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Change {
+    None,
+    /// The log has grown.
+    Grown,
+    /// The store was opened again: its numbers of stacks may mean something else.
+    Opened,
+}
+
+impl FollowedStore {
+    pub(super) fn new(
+        options: &FollowOptions,
+        name: &StoreName,
+        clock: Clock,
+        limits: Limits,
+    ) -> Result<FollowedStore, FollowError> {
+        let (objects, log): (Objects, Box<dyn LogDisk>) = match &options.place {
+            StorePlace::Directory(folder) => {
+                let folder = folder.join(name.to_string());
+                let log = LocalDisk::read_only(folder.join("wal"));
+                (Objects::local(&folder)?, Box::new(log))
+            }
+            StorePlace::Bucket { bucket, prefix } => {
+                let cache = table_cache(options, name)?;
+                let objects = bucket::connect(bucket, prefix, Some(name), cache)?;
+                (objects.clone(), Box::new(BucketDisk::new(objects)))
+            }
+        };
+        Ok(FollowedStore { objects, log, clock, limits, opened: None, read_at: None })
+    }
+
+    pub(super) fn opened(&self) -> Option<&Opened> {
+        self.opened.as_ref()
+    }
+
+    /// Reads what the store has more than at the last call.
+    pub(super) fn poll(&mut self) -> Result<Change, FollowError> {
+        let change = self.poll_or_fail()?;
+        self.read_at = Some(self.clock.now());
+        Ok(change)
+    }
+
+    fn poll_or_fail(&mut self) -> Result<Change, FollowError> {
+        let version = self.newest_version()?;
+        let Some(opened) = self.opened.as_mut().filter(|opened| opened.version == version) else {
+            return self.open();
+        };
+        if opened.log_host.is_some() {
+            return Ok(Change::None);
+        }
+        let files = wal::list_files(&mut *self.log)?;
+        if files == opened.files {
+            return Ok(Change::None);
+        }
+        // A file on a disk grows; one in a bucket never changes.
+        if !self.log.is_write_once() {
+            return self.open();
+        }
+        if files.last().is_none_or(|last| last.number <= opened.last_file) {
+            opened.files = files;
+            return Ok(Change::None);
+        }
+        let from = opened.last_file + 1;
+        let replay = &opened.replay;
+        let found = wal::follow(&mut *self.log, from, &mut |record| replay.record(record))?;
+        // The owner may have removed files meanwhile, because there is a newer version.
+        if found.damages > 0 {
+            return self.open();
+        }
+        opened.last_file = opened.last_file.max(found.last_number);
+        opened.files = files;
+        Ok(Change::Grown)
+    }
+
+    /// Reads the store from its newest version on.
+    fn open(&mut self) -> Result<Change, FollowError> {
+        let mut reads = 0;
+        loop {
+            reads += 1;
+            let version = self.newest_version()?;
+            let limits = self.limits.clone();
+            let state =
+                CollectorState::open_read_only(self.clock.clone(), limits, self.objects.clone())?;
+            let manifest = state.tables.manifest();
+            if !crate::store::fits_union(&manifest) {
+                return Err(FollowError::TooManyLives { place: self.objects.place() });
+            }
+            // Events are those of the union.
+            state.events.pause(true);
+            let state = Arc::new(state);
+            let replay = Replay::new(state.clone());
+            let mut log_host = None;
+            if self.objects.is_bucket() {
+                log_host = log_elsewhere(&self.objects)?;
+            }
+            let files = wal::list_files(&mut *self.log)?;
+            let mut found = LogContents::default();
+            if log_host.is_none() {
+                let from = manifest.wal_from;
+                found = wal::follow(&mut *self.log, from, &mut |record| replay.record(record))?;
+            }
+            // What is missing may have been removed, because a newer version has it in tables.
+            let is_moving = found.damages > 0 && self.newest_version()? != version;
+            if is_moving && reads < FOLLOW_READS_MAX {
+                continue;
+            }
+            let lost = lost_log(&manifest, &found, self.clock.now());
+            state.show_manifest(&state.tables.note_lost_log(lost));
+            let last_file = found.last_number;
+            self.opened = Some(Opened { state, log_host, replay, version, files, last_file });
+            return Ok(Change::Opened);
+        }
+    }
+
+    /// The path of the newest version of the tables.
+    fn newest_version(&self) -> Result<Option<String>, FollowError> {
+        let listed = self.objects.list(Manifest::DIRECTORY)?;
+        Ok(listed.into_iter().next_back().map(|file| file.path))
+    }
+}
+
+impl Opened {
+    /// The data that this process cannot read, as a part of the log that is missing.
+    pub(super) fn unsealed_elsewhere(&self) -> Option<LostLog> {
+        let host = self.log_host.as_ref()?;
+        let made_at = Timestamp::from_unix_ns(self.state.tables.manifest().made_at_ns);
+        Some(LostLog {
+            path: "wal".to_owned(),
+            reason: format!("data that is not sealed yet is only on the disk of {host}"),
+            from: super::missing_from(made_at),
+            to: Second(u32::MAX).0,
+        })
+    }
+}
+
+fn table_cache(options: &FollowOptions, name: &StoreName) -> Result<TableCache, FollowError> {
+    let Some(data) = &options.data else {
+        return Ok(TableCache::memory(options.cache_bytes.unwrap_or(TABLE_CACHE_MEMORY_BYTES)));
+    };
+    let folder = cache_folder(data, name);
+    let bytes_max = options.cache_bytes.unwrap_or(TABLE_CACHE_BYTES);
+    TableCache::in_folder(folder.clone(), bytes_max)
+        .map_err(|source| FollowError::Cache { folder, source })
+}
+
+fn cache_folder(data: &Path, name: &StoreName) -> std::path::PathBuf {
+    data.join("cache").join(name.to_string())
+}

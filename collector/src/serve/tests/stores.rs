@@ -1,0 +1,377 @@
+//! A reader of several collectors' stores answers as one collector that received everything.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use profiler_core::wire::v1::agent_message::Kind;
+use profiler_core::{
+    Direction, ExpectedTasks, Outcome, PhaseInterval, Resource, ResourceSample, RunId, RunMarker,
+    State, TaskDetail, TaskId, TaskTotals, Telemetry, TransferEvent, TransferId,
+};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::client::{Client, get, request, send};
+use super::{ALL, ConnectionLimits, PATIENCE, Running, ServeOptions, serve_with};
+use crate::collector::Collector;
+use crate::follow::FollowOptions;
+use crate::recovery::StoreOptions;
+use crate::store::{Ack, StorePlace};
+use crate::testing::{TestWorker, at};
+
+/// Questions of each kind. `{all}` stands for the range.
+const QUESTIONS: [&str; 34] = [
+    "profile?{all}",
+    "profile?{all}&by=line&outside=hidden",
+    "profile?{all}&task=load&state=all",
+    "profile?{all}&worker=w1&worker=w4",
+    "profile?{all}&group=worker",
+    "profile?{all}&group=host",
+    "profile?{all}&group=label:zone&task=w2-only",
+    "profile?{all}&group=phase",
+    "profile?{all}&group=second",
+    "profile?{all}&phase=fetch",
+    "profile?{all}&thread=pool",
+    "profile?{all}&format=columns&threads=all",
+    "profile?{all}&invert=true&stacks=own",
+    "timeline?{all}",
+    "timeline?{all}&task=load&state=all&step=1s",
+    "tasks?{all}",
+    "tasks?{all}&sort=duration&limit=3",
+    "tasks?{all}&outcome=running",
+    "tasks?{all}&summary=true",
+    "tasks?summary=true",
+    "tasks?{all}&summary=true&worker=w2",
+    "tasks?{all}&outcome=ok&key=load-1",
+    "tasks/durations?{all}&task=load",
+    "tasks/compare?before_from=1000000&before_to=1000004&from=1000004&to=1000012",
+    "thread-time?{all}",
+    "thread-time?{all}&worker=w3",
+    "transfers?{all}",
+    "transfers?{all}&summary=true",
+    "resources?{all}&step=10s",
+    "progress?{all}",
+    "runs",
+    "profile.collapsed?{all}",
+    "profile.csv?{all}",
+    "tasks.csv?{all}",
+];
+
+/// A collector that a test seals when it wants.
+struct Sealable {
+    running: Running,
+    collector: Arc<Collector>,
+}
+
+async fn serve_sealable(options: ServeOptions) -> Sealable {
+    let (running, collector) = super::serve_shared(options, ConnectionLimits::of_process()).await;
+    Sealable { running, collector }
+}
+
+impl Sealable {
+    async fn at(place: &Path, name: &str) -> Sealable {
+        let store = StoreOptions {
+            place: StorePlace::Directory(place.to_owned()),
+            name: name.parse().unwrap(),
+            ack: Ack::Disk,
+            cache_bytes: None,
+        };
+        serve_sealable(ServeOptions { store: Some(store), ..ServeOptions::default() }).await
+    }
+
+    async fn seal(&self) {
+        let collector = self.collector.clone();
+        tokio::task::spawn_blocking(move || collector.sealer.seal().unwrap()).await.unwrap();
+    }
+}
+
+async fn follow(place: &Path) -> Running {
+    let place = StorePlace::Directory(place.to_owned());
+    let follow = Some(FollowOptions { place, data: None, cache_bytes: None });
+    serve_with(ServeOptions { follow, ..ServeOptions::default() }).await
+}
+
+/// A worker that ships the same to two collectors.
+struct Twice {
+    worker: TestWorker,
+    clients: [Client; 2],
+    second: i64,
+}
+
+impl Twice {
+    async fn attach(id: &str, whole: &Sealable, part: &Sealable) -> Twice {
+        let mut worker = TestWorker::new(id, 1);
+        worker.host = format!("host-{}", &id[1..]);
+        worker.zone = if id < "w3" { "a".to_owned() } else { "b".to_owned() };
+        let clients = [
+            Client::attach(whole.running.address, worker.hello()).await,
+            Client::attach(part.running.address, worker.hello()).await,
+        ];
+        Twice { worker, clients, second: 0 }
+    }
+
+    /// Ships a second with samples, tasks and telemetry of each kind.
+    async fn ship(&mut self) {
+        let second = self.second;
+        self.second += 1;
+        let id = self.worker.id.to_string();
+        let number = u64::try_from(second).unwrap();
+        let worker = &mut self.worker;
+        // Each worker meets the stacks in another order.
+        let stacks =
+            ["load;main;parse:3", "load;@fetch;main;read", "store;main;write:9", "[no task];idle"];
+        let turn = usize::from(id.as_bytes()[1]) + usize::try_from(second).unwrap();
+        for index in 0..3 {
+            let stack = stacks[(turn + index) % stacks.len()];
+            worker.count(stack, State::ALL[index * 2], 1_000 * (number + 1));
+        }
+        worker.count(&format!("{id}-only;main;f{}:1", second % 5), State::Cpu, 7);
+        worker.count("[agent];sampler", State::Cpu, 1);
+        worker.count_thread("load;pool#3", State::Cpu, 500);
+        let detail = TaskDetail {
+            phases: vec![PhaseInterval {
+                name: "fetch".into(),
+                start_ns: 0,
+                duration_ns: 100_000_000,
+                count: 2,
+            }],
+            ..TaskDetail::default()
+        };
+        let task = 10 * number;
+        let tasks = vec![
+            worker.task_with(task + 1, "load", (second, Some(second + 2)), Some(detail)),
+            worker.task(task + 2, &format!("{id}-only"), (second, Some(second + 1))),
+            worker.task(task + 3, "store", (second, None)),
+        ];
+        let mut flush = worker.flush(second, tasks);
+        let telemetry = telemetry(&id, second);
+        worker.tell(&mut flush, telemetry);
+        let dictionary = worker.dictionary();
+        for client in &mut self.clients {
+            if let Some(dictionary) = &dictionary {
+                client.send(Kind::Dictionary(dictionary.clone())).await;
+            }
+            let answer = client.ask(Kind::Flush(flush.clone())).await;
+            assert_eq!(answer, format!("ack {}", flush.seq));
+        }
+    }
+}
+
+fn telemetry(id: &str, second: i64) -> Telemetry {
+    let number = u64::try_from(second).unwrap();
+    let transfer = TransferEvent {
+        id: TransferId(number + 1),
+        direction: Direction::Incoming,
+        // Each store meets the links in another order.
+        peer: format!("w{}", (number + u64::from(id.as_bytes()[1])) % 4).into(),
+        keys: vec!["x".into()],
+        more_keys: 0,
+        type_name: if id < "w3" { "Matrix".into() } else { "Table".into() },
+        bytes: 3_000 + number,
+        compressed_bytes: None,
+        start: at(second),
+        stop: at(second + 1),
+        task: Some(TaskId(10 * number + 1)),
+        thread_id: 12,
+        outcome: Outcome::Ok,
+        cause: "".into(),
+    };
+    let sample = ResourceSample {
+        at: at(second).shifted(500_000_000),
+        period_ns: 500_000_000,
+        values: vec![(Resource::ProcessCpu, 250_000_000), (Resource::ProcessMemory, 10 + number)],
+    };
+    let run = RunMarker {
+        id: RunId(1),
+        name: format!("run of {id}").into(),
+        start: at(0),
+        stop: (second == 9).then(|| at(9)),
+    };
+    let totals = TaskTotals {
+        name: "short".into(),
+        second: at(second),
+        outcome: Outcome::Ok,
+        duration_ns: 3_000,
+        buckets: vec![(900, 3)],
+        phases: Vec::new(),
+    };
+    Telemetry {
+        totals: vec![totals],
+        transfers: vec![transfer],
+        resources: vec![sample],
+        expected: vec![ExpectedTasks { name: "load".into(), total: 40, since: at(0) }],
+        runs: if second == 0 || second == 9 { vec![run] } else { Vec::new() },
+    }
+}
+
+/// What a server answers to all questions, without what depends on where the data is.
+async fn answers(running: &Running) -> Vec<(&'static str, Value)> {
+    let mut all = Vec::new();
+    for question in QUESTIONS {
+        let path = format!("/api/v1/{}", question.replace("{all}", ALL));
+        let answer = get(running.address, &path).await;
+        assert_eq!(answer.status, 200, "{path}: {}", answer.body);
+        let body = serde_json::from_str(&answer.body).unwrap_or_else(|_| {
+            let mut lines: Vec<&str> = answer.body.lines().collect();
+            lines.sort_unstable();
+            json!(lines)
+        });
+        all.push((question, sorted(body)));
+    }
+    let workers = running.json("/api/v1/workers").await;
+    all.push(("workers", workers["workers"].clone()));
+    all
+}
+
+/// A value with its lists of objects in one order: that of rows with equal times, and of siblings, is not defined.
+fn sorted(value: Value) -> Value {
+    match value {
+        Value::Array(values) => {
+            let mut values: Vec<Value> = values.into_iter().map(sorted).collect();
+            if values.iter().any(Value::is_object) {
+                values.sort_by_cached_key(Value::to_string);
+            }
+            Value::Array(values)
+        }
+        Value::Object(members) => {
+            members.into_iter().map(|(name, value)| (name, sorted(value))).collect()
+        }
+        value => value,
+    }
+}
+
+fn compare(whole: &[(&str, Value)], union: &[(&str, Value)]) -> Option<String> {
+    let pairs = whole.iter().zip(union);
+    let different = pairs.filter(|((_, one), (_, other))| one != other);
+    let texts: Vec<String> = different
+        .map(|((question, one), (_, other))| {
+            format!("{question}\n{}\n", first_difference(&one.to_string(), &other.to_string()))
+        })
+        .collect();
+    (!texts.is_empty()).then(|| texts.concat())
+}
+
+fn first_difference(one: &str, other: &str) -> String {
+    let same = one.bytes().zip(other.bytes()).take_while(|(one, other)| one == other).count();
+    let around = |text: &str| {
+        let bytes = &text.as_bytes()[same.saturating_sub(120)..text.len().min(same + 120)];
+        String::from_utf8_lossy(bytes).into_owned()
+    };
+    format!("  whole: …{}…\n  union: …{}…", around(one), around(other))
+}
+
+/// Polls until the reader has what the collectors have.
+async fn until_alike(whole: &Running, union: &Running) {
+    let begin = Instant::now();
+    let expected = answers(whole).await;
+    loop {
+        let Some(difference) = compare(&expected, &answers(union).await) else { return };
+        assert!(begin.elapsed() < PATIENCE, "{difference}");
+    }
+}
+
+#[tokio::test]
+async fn stores_are_answered_for_as_one_collector_with_all_their_data() {
+    let place = TempDir::new().unwrap();
+    let folder = TempDir::new().unwrap();
+    let data = Some(folder.path().to_owned());
+    let whole = serve_sealable(ServeOptions { data, ..ServeOptions::default() }).await;
+    let parts = [Sealable::at(place.path(), "c1").await, Sealable::at(place.path(), "c2").await];
+    let mut workers = Vec::new();
+    for (id, part) in [("w1", 0), ("w2", 1), ("w3", 0), ("w4", 1)] {
+        workers.push(Twice::attach(id, &whole, &parts[part]).await);
+    }
+    let mut reader = None;
+    for second in 0..12 {
+        for worker in &mut workers {
+            worker.ship().await;
+        }
+        // Each is sealed at other times, so the union has data of the same seconds in tables and logs.
+        if second == 3 || second == 7 {
+            parts[0].seal().await;
+        }
+        if second == 5 {
+            parts[1].seal().await;
+            whole.seal().await;
+            let reader = reader.insert(follow(place.path()).await);
+            assert_eq!(compare(&answers(&whole.running).await, &answers(reader).await), None);
+        }
+    }
+    let reader = reader.unwrap();
+    until_alike(&whole.running, &reader).await;
+    let [one, other] = parts;
+    one.seal().await;
+    other.seal().await;
+    whole.seal().await;
+    until_alike(&whole.running, &reader).await;
+
+    // A collector that is gone is still answered for.
+    one.running.end().await;
+    until_alike(&whole.running, &reader).await;
+    let stores = &reader.json("/api/v1/workers").await["stores"];
+    let names: Vec<&Value> =
+        stores.as_array().unwrap().iter().map(|store| &store["name"]).collect();
+    assert_eq!(names, [&json!("c1"), &json!("c2")]);
+    assert!(
+        stores.as_array().unwrap().iter().all(|store| store["incomplete"].is_null()),
+        "{stores}"
+    );
+}
+
+#[tokio::test]
+async fn a_reader_names_a_store_that_it_cannot_read_and_finds_new_ones() {
+    let place = TempDir::new().unwrap();
+    let none = Collector::bind(ServeOptions {
+        listen: "127.0.0.1:0".parse().unwrap(),
+        follow: Some(FollowOptions {
+            place: StorePlace::Directory(place.path().to_owned()),
+            data: None,
+            cache_bytes: None,
+        }),
+        ..ServeOptions::default()
+    });
+    let error = none.await.unwrap_err().to_string();
+    assert!(error.starts_with("there is no store in file://"), "{error}");
+
+    let c1 = Sealable::at(place.path(), "c1").await;
+    let c2 = Sealable::at(place.path(), "c2").await;
+    let mut worker = Twice::attach("w1", &c1, &c2).await;
+    worker.ship().await;
+    c2.running.end().await;
+    for entry in std::fs::read_dir(place.path().join("c2/manifest")).unwrap() {
+        std::fs::write(entry.unwrap().path(), "{").unwrap();
+    }
+    let reader = follow(place.path()).await;
+    let answer = reader.json("/api/v1/workers").await;
+    let stores = answer["stores"].as_array().unwrap();
+    assert_eq!(stores[0]["incomplete"], Value::Null, "{answer}");
+    let reason = stores[1]["incomplete"].as_str().unwrap();
+    assert!(reason.contains("manifest"), "{reason}");
+    let profile = reader.json(&format!("/api/v1/profile?{ALL}")).await;
+    assert_eq!(profile["corrupt_files"], json!(["c2/wal"]));
+    let whole = c1.running.json(&format!("/api/v1/profile?{ALL}")).await;
+    assert_eq!(profile["totals"], whole["totals"]);
+}
+
+#[tokio::test]
+async fn a_reader_accepts_nothing() {
+    let place = TempDir::new().unwrap();
+    let c1 = Sealable::at(place.path(), "c1").await;
+    c1.seal().await;
+    let reader = follow(place.path()).await;
+    let hello = profiler_core::wire::v1::AgentMessage {
+        kind: Some(Kind::Hello(TestWorker::new("w", 1).hello())),
+    };
+    let status = Client::refused(reader.address, vec![hello]).await;
+    assert_eq!(status.code(), tonic::Code::FailedPrecondition, "{status:?}");
+    assert!(status.message().contains("send to one of their collectors"), "{status:?}");
+    let posted =
+        send(reader.address, "POST /api/v1/runs", "application/json", r#"{"name": "late"}"#).await;
+    assert_eq!(posted.status, 409, "{}", posted.body);
+    assert!(posted.body.contains("only reads the stores in file://"), "{}", posted.body);
+    let pushed = request(reader.address, "POST", "/ingest?name=x").await;
+    assert_eq!(pushed.status, 403, "{}", pushed.body);
+    let dump = request(reader.address, "GET", "/api/v1/thread-dump").await;
+    assert_eq!(dump.status, 409, "{}", dump.body);
+}

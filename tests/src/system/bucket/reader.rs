@@ -1,0 +1,56 @@
+//! One server answers for all collectors of a bucket, also for those whose machine is gone.
+
+use std::process::Command;
+
+use super::{place, server};
+use crate::bucket::server::Server;
+use crate::harness::{Collector, Worker, alone, emberline, number, wait_for};
+
+fn start(server: &Server, arguments: &[&str]) -> Collector {
+    let mut command = Command::new(emberline());
+    command.args(["serve", "--listen", "127.0.0.1:0", "--store", &place("fleet")]);
+    command.args(arguments).envs(server.environment());
+    Collector::start_by(&mut command)
+}
+
+/// Weight that a question finds.
+fn found_ns(collector: &Collector) -> u64 {
+    let profile = collector.json("/api/v1/profile?from=-1h&threads=all");
+    assert_eq!(profile["corrupt_files"], serde_json::json!([]), "{profile}");
+    number(&profile["totals"], "total_ns")
+}
+
+#[test]
+fn a_reader_answers_for_collectors_whose_machine_is_gone() {
+    let _alone = alone();
+    let Some(server) = server() else { return };
+    // The first seals meanwhile, so its data is in tables and in its log.
+    let mut first = start(&server, &["--name", "c1", "--seal-every", "1500ms"]);
+    let second = start(&server, &["--name", "c2"]);
+    let reader = start(&server, &["--read-only"]);
+    let workers = [
+        Worker::start("steady", "w1", &first.url(), &[]),
+        Worker::start("steady", "w2", &second.url(), &[]),
+    ];
+    wait_for("samples of both workers", || {
+        let profile = reader.json("/api/v1/profile?from=-1h");
+        (profile["workers"].as_array()?.len() == 2).then_some(())
+    });
+    let mut stored_ns = 0;
+    let mut tasks = 0;
+    for worker in workers {
+        let record = worker.finish();
+        let report = &record["report"];
+        assert_eq!(number(report, "unacked_ns"), 0, "{report}");
+        stored_ns += number(report, "stored_ns");
+        tasks += number(&record, "tasks");
+    }
+    first.process.kill();
+    wait_for("all that was acknowledged", || (found_ns(&reader) == stored_ns).then_some(()));
+    let all = reader.json("/api/v1/tasks?from=-1h&outcome=ok");
+    assert_eq!(number(&all, "total"), tasks);
+    let url = reader.url();
+    let said = crate::harness::run(&["workers", "--url", &url]);
+    let said = String::from_utf8_lossy(&said.stderr).into_owned();
+    assert!(said.contains("answers for 2 collectors: c1, c2"), "{said}");
+}
