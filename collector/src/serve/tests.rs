@@ -5,6 +5,7 @@ mod access;
 mod agents;
 mod bodies;
 mod client;
+mod computing;
 mod connections;
 mod floods;
 mod grafana;
@@ -23,6 +24,7 @@ mod sessions;
 mod telemetry;
 mod views;
 
+use std::sync::Weak;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -61,6 +63,8 @@ async fn wait_until(what: &str, is_so: impl Fn() -> bool) {
 /// A served collector whose clock stands still unless moved.
 struct Running {
     address: SocketAddr,
+    /// Weak, because another collector may use its folder when this one has ended.
+    collector: Weak<Collector>,
     now_ns: Arc<AtomicI64>,
     stop: oneshot::Sender<()>,
     served: JoinHandle<Result<(), ServeError>>,
@@ -92,11 +96,12 @@ async fn serve_limited(options: ServeOptions, limits: ConnectionLimits) -> Runni
     let mut server = Collector::bind(options).await.unwrap();
     server.connection_limits = limits;
     let address = server.local_addr().unwrap();
+    let collector = Arc::downgrade(&server.collector);
     let (stop, stopped) = oneshot::channel::<()>();
     let served = tokio::spawn(server.serve(async {
         let _ = stopped.await;
     }));
-    Running { address, now_ns, stop, served }
+    Running { address, collector, now_ns, stop, served }
 }
 
 impl Running {
