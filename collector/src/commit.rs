@@ -559,10 +559,10 @@ mod tests {
                 .push(Some(identity), Entry::Hello { record: vec![0; bytes], _room: room })
                 .unwrap();
         };
-        (0..16).for_each(|_| push(&greedy, 1 << 20));
+        (0..16).for_each(|_| push(&greedy, 1 << 18));
         push(&honest, 100);
         let group: Vec<usize> = queue.next_group().unwrap().iter().map(Entry::bytes).collect();
-        assert_eq!(group, [1 << 20, 100, 1 << 20, 1 << 20, 1 << 20]);
+        assert_eq!(group, [1 << 18, 100, 1 << 18, 1 << 18, 1 << 18]);
         assert_eq!(queue.take().len(), 12);
     }
 }

@@ -79,8 +79,9 @@ pub const SYMBOL_BYTES_MAX: usize = 1 << 30;
 pub const DICTIONARY_SLICE_ENTRIES: usize = 4_096;
 
 /// Most large messages, such dictionaries among them, that are decoded, checked or applied at once;
-/// further streams wait. One more if it is of an identity that has none.
-pub const LARGE_MESSAGES_AT_ONCE: usize = 2;
+/// further streams wait. One more if it is of an identity that has none. Only one, because the thread
+/// that writes the log, for which everyone waits, would else get half a processor where there are two.
+pub const LARGE_MESSAGES_AT_ONCE: usize = 1;
 
 /// Most running tasks. Past it, a start is counted but not kept; the end has the whole record.
 pub const LEDGER_ROWS_MAX: usize = 1_000_000;
@@ -189,8 +190,9 @@ pub const WAL_FILE_BYTES_MAX: u64 = 64 << 20;
 /// Most bytes of flushes that wait to be logged; past it, streams wait.
 pub const WAL_QUEUE_BYTES_MAX: usize = 64 << 20;
 
-/// Bytes of queued flushes at which the log stops waiting for more to sync together.
-pub const WAL_GROUP_BYTES_MAX: usize = 4 << 20;
+/// Bytes of queued flushes at which the log stops waiting for more to sync together: those of one of the
+/// largest flushes, because a small flush that arrives meanwhile waits until the whole group is applied.
+pub const WAL_GROUP_BYTES_MAX: usize = 1 << 20;
 
 /// How long the log waits for more flushes to sync together.
 pub const WAL_GROUP_WAIT: Duration = Duration::from_millis(10);

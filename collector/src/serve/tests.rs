@@ -5,6 +5,7 @@ mod access;
 mod agents;
 mod bodies;
 mod client;
+mod computing;
 mod connections;
 mod floods;
 mod grafana;
@@ -24,6 +25,7 @@ mod stores;
 mod telemetry;
 mod views;
 
+use std::sync::Weak;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -62,6 +64,8 @@ async fn wait_until(what: &str, is_so: impl Fn() -> bool) {
 /// A served collector whose clock stands still unless moved.
 struct Running {
     address: SocketAddr,
+    /// Weak, because another collector may use its folder when this one has ended.
+    collector: Weak<Collector>,
     now_ns: Arc<AtomicI64>,
     stop: oneshot::Sender<()>,
     served: JoinHandle<Result<(), ServeError>>,
@@ -77,14 +81,6 @@ async fn serve_with(options: ServeOptions) -> Running {
 }
 
 async fn serve_limited(options: ServeOptions, limits: ConnectionLimits) -> Running {
-    serve_shared(options, limits).await.0
-}
-
-/// The same, with the collector itself.
-async fn serve_shared(
-    options: ServeOptions,
-    limits: ConnectionLimits,
-) -> (Running, Arc<Collector>) {
     let now_ns = Arc::new(AtomicI64::new(at(60).unix_ns()));
     let clock = {
         let now_ns = now_ns.clone();
@@ -101,12 +97,12 @@ async fn serve_shared(
     let mut server = Collector::bind(options).await.unwrap();
     server.connection_limits = limits;
     let address = server.local_addr().unwrap();
-    let collector = server.collector.clone();
+    let collector = Arc::downgrade(&server.collector);
     let (stop, stopped) = oneshot::channel::<()>();
     let served = tokio::spawn(server.serve(async {
         let _ = stopped.await;
     }));
-    (Running { address, now_ns, stop, served }, collector)
+    Running { address, collector, now_ns, stop, served }
 }
 
 impl Running {

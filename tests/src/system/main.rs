@@ -16,6 +16,7 @@ mod doctor;
 mod drain;
 mod edges;
 mod exports_golden;
+mod floods;
 mod forward;
 mod full_disk;
 mod harness;

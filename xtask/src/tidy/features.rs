@@ -1,26 +1,33 @@
-//! A rule on `docs/FEATURES.md`: each test that it names exists.
+//! A rule on documents with tables of tests: each test that they name exists.
 
 use std::collections::HashMap;
 
 use super::finding::Finding;
 
-/// The document whose tables name tests in their last column.
-const FEATURES: &str = "docs/FEATURES.md";
+/// The documents whose tables name tests in their last column.
+const DOCUMENTS: [&str; 2] = ["docs/FEATURES.md", "docs/design/security.md"];
 
-/// Functions of the workspace and the tests that [`FEATURES`] names.
+/// Functions of the workspace and the tests that [`DOCUMENTS`] name.
 #[derive(Default)]
 pub(super) struct FeatureTests {
     /// Paths of the files that define a function, by its name.
     defined: HashMap<String, Vec<String>>,
-    /// Named tests, such as `truth::ticks_are_counted`, with their lines.
-    named: Vec<(usize, String)>,
+    named: Vec<NamedTest>,
+}
+
+/// A test that a document names.
+struct NamedTest {
+    document: String,
+    line: usize,
+    /// Such as `truth::ticks_are_counted`.
+    test: String,
 }
 
 impl FeatureTests {
     /// Collects what the file at `path` contributes.
     pub(super) fn read(&mut self, path: &str, text: &str) {
-        if path == FEATURES {
-            self.named = named_tests(text);
+        if DOCUMENTS.contains(&path) {
+            self.named.extend(named_tests(path, text));
         } else if path.ends_with(".rs") || path.ends_with(".mjs") {
             for name in functions(text) {
                 self.defined.entry(name.to_owned()).or_default().push(path.to_owned());
@@ -30,13 +37,13 @@ impl FeatureTests {
 
     /// Returns a finding for each named test that no file defines.
     pub(super) fn check(&self) -> Vec<Finding> {
-        let missing = self.named.iter().filter(|(_, test)| !self.exists(test));
+        let missing = self.named.iter().filter(|named| !self.exists(&named.test));
         missing
-            .map(|(line, test)| Finding {
+            .map(|named| Finding {
                 rule: "features",
-                path: FEATURES.into(),
-                line: *line,
-                text: format!("names the test `{test}`, which does not exist"),
+                path: named.document.clone(),
+                line: named.line,
+                text: format!("names the test `{}`, which does not exist", named.test),
             })
             .collect()
     }
@@ -57,13 +64,17 @@ impl FeatureTests {
     }
 }
 
-/// Code in the last column of each table row that is a path of identifiers, with its line.
-fn named_tests(text: &str) -> Vec<(usize, String)> {
+/// Code in the last column of each table row that is a path of identifiers.
+fn named_tests(document: &str, text: &str) -> Vec<NamedTest> {
     let rows = text.lines().zip(1..).filter(|(line, _)| line.starts_with('|'));
     rows.flat_map(|(row, line)| {
         let tests = row.trim_end().trim_end_matches('|').rsplit('|').next().unwrap_or_default();
         let code = tests.split('`').skip(1).step_by(2);
-        code.filter(|code| is_path(code)).map(move |code| (line, code.to_owned()))
+        code.filter(|code| is_path(code)).map(move |test| NamedTest {
+            document: document.to_owned(),
+            line,
+            test: test.to_owned(),
+        })
     })
     .collect()
 }
@@ -103,9 +114,11 @@ mod tests {
             "# `gone`\n| # | tests |\n|---|---|\n| A1 | system: `truth::time_is_true`, `a`; page: \
              `flameGraph` |\n| `no_test` | `order::time_is_true`, `gone`, `cargo xtask x` |",
         );
+        tests.read("docs/design/security.md", "| F1 | system: `order::time_is_true`, `a` |");
         expect![[r#"
             docs/FEATURES.md:5: names the test `order::time_is_true`, which does not exist [features]
             docs/FEATURES.md:5: names the test `gone`, which does not exist [features]
+            docs/design/security.md:1: names the test `order::time_is_true`, which does not exist [features]
         "#]]
         .assert_eq(&printed(&tests.check()));
     }

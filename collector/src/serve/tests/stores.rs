@@ -1,7 +1,6 @@
 //! A reader of several collectors' stores answers as one collector that received everything.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Instant;
 
 use profiler_core::wire::v1::agent_message::Kind;
@@ -13,7 +12,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::client::{Client, get, request, send};
-use super::{ALL, ConnectionLimits, PATIENCE, Running, ServeOptions, serve_with};
+use super::{ALL, PATIENCE, Running, ServeOptions, serve_with};
 use crate::collector::Collector;
 use crate::follow::FollowOptions;
 use crate::recovery::StoreOptions;
@@ -58,32 +57,20 @@ const QUESTIONS: [&str; 34] = [
     "tasks.csv?{all}",
 ];
 
-/// A collector that a test seals when it wants.
-struct Sealable {
-    running: Running,
-    collector: Arc<Collector>,
+/// A collector of a place.
+async fn serve_at(place: &Path, name: &str) -> Running {
+    let store = StoreOptions {
+        place: StorePlace::Directory(place.to_owned()),
+        name: name.parse().unwrap(),
+        ack: Ack::Disk,
+        cache_bytes: None,
+    };
+    serve_with(ServeOptions { store: Some(store), ..ServeOptions::default() }).await
 }
 
-async fn serve_sealable(options: ServeOptions) -> Sealable {
-    let (running, collector) = super::serve_shared(options, ConnectionLimits::of_process()).await;
-    Sealable { running, collector }
-}
-
-impl Sealable {
-    async fn at(place: &Path, name: &str) -> Sealable {
-        let store = StoreOptions {
-            place: StorePlace::Directory(place.to_owned()),
-            name: name.parse().unwrap(),
-            ack: Ack::Disk,
-            cache_bytes: None,
-        };
-        serve_sealable(ServeOptions { store: Some(store), ..ServeOptions::default() }).await
-    }
-
-    async fn seal(&self) {
-        let collector = self.collector.clone();
-        tokio::task::spawn_blocking(move || collector.sealer.seal().unwrap()).await.unwrap();
-    }
+async fn seal(running: &Running) {
+    let collector = running.collector.upgrade().unwrap();
+    tokio::task::spawn_blocking(move || collector.sealer.seal().unwrap()).await.unwrap();
 }
 
 async fn follow(place: &Path) -> Running {
@@ -100,13 +87,13 @@ struct Twice {
 }
 
 impl Twice {
-    async fn attach(id: &str, whole: &Sealable, part: &Sealable) -> Twice {
+    async fn attach(id: &str, whole: &Running, part: &Running) -> Twice {
         let mut worker = TestWorker::new(id, 1);
         worker.host = format!("host-{}", &id[1..]);
         worker.zone = if id < "w3" { "a".to_owned() } else { "b".to_owned() };
         let clients = [
-            Client::attach(whole.running.address, worker.hello()).await,
-            Client::attach(part.running.address, worker.hello()).await,
+            Client::attach(whole.address, worker.hello()).await,
+            Client::attach(part.address, worker.hello()).await,
         ];
         Twice { worker, clients, second: 0 }
     }
@@ -276,8 +263,8 @@ async fn stores_are_answered_for_as_one_collector_with_all_their_data() {
     let place = TempDir::new().unwrap();
     let folder = TempDir::new().unwrap();
     let data = Some(folder.path().to_owned());
-    let whole = serve_sealable(ServeOptions { data, ..ServeOptions::default() }).await;
-    let parts = [Sealable::at(place.path(), "c1").await, Sealable::at(place.path(), "c2").await];
+    let whole = serve_with(ServeOptions { data, ..ServeOptions::default() }).await;
+    let parts = [serve_at(place.path(), "c1").await, serve_at(place.path(), "c2").await];
     let mut workers = Vec::new();
     for (id, part) in [("w1", 0), ("w2", 1), ("w3", 0), ("w4", 1)] {
         workers.push(Twice::attach(id, &whole, &parts[part]).await);
@@ -289,26 +276,26 @@ async fn stores_are_answered_for_as_one_collector_with_all_their_data() {
         }
         // Each is sealed at other times, so the union has data of the same seconds in tables and logs.
         if second == 3 || second == 7 {
-            parts[0].seal().await;
+            seal(&parts[0]).await;
         }
         if second == 5 {
-            parts[1].seal().await;
-            whole.seal().await;
+            seal(&parts[1]).await;
+            seal(&whole).await;
             let reader = reader.insert(follow(place.path()).await);
-            assert_eq!(compare(&answers(&whole.running).await, &answers(reader).await), None);
+            assert_eq!(compare(&answers(&whole).await, &answers(reader).await), None);
         }
     }
     let reader = reader.unwrap();
-    until_alike(&whole.running, &reader).await;
+    until_alike(&whole, &reader).await;
     let [one, other] = parts;
-    one.seal().await;
-    other.seal().await;
-    whole.seal().await;
-    until_alike(&whole.running, &reader).await;
+    seal(&one).await;
+    seal(&other).await;
+    seal(&whole).await;
+    until_alike(&whole, &reader).await;
 
     // A collector that is gone is still answered for.
-    one.running.end().await;
-    until_alike(&whole.running, &reader).await;
+    one.end().await;
+    until_alike(&whole, &reader).await;
     let stores = &reader.json("/api/v1/workers").await["stores"];
     let names: Vec<&Value> =
         stores.as_array().unwrap().iter().map(|store| &store["name"]).collect();
@@ -334,11 +321,11 @@ async fn a_reader_names_a_store_that_it_cannot_read_and_finds_new_ones() {
     let error = none.await.unwrap_err().to_string();
     assert!(error.starts_with("there is no store in file://"), "{error}");
 
-    let c1 = Sealable::at(place.path(), "c1").await;
-    let c2 = Sealable::at(place.path(), "c2").await;
+    let c1 = serve_at(place.path(), "c1").await;
+    let c2 = serve_at(place.path(), "c2").await;
     let mut worker = Twice::attach("w1", &c1, &c2).await;
     worker.ship().await;
-    c2.running.end().await;
+    c2.end().await;
     for entry in std::fs::read_dir(place.path().join("c2/manifest")).unwrap() {
         std::fs::write(entry.unwrap().path(), "{").unwrap();
     }
@@ -350,15 +337,15 @@ async fn a_reader_names_a_store_that_it_cannot_read_and_finds_new_ones() {
     assert!(reason.contains("manifest"), "{reason}");
     let profile = reader.json(&format!("/api/v1/profile?{ALL}")).await;
     assert_eq!(profile["corrupt_files"], json!(["c2/wal"]));
-    let whole = c1.running.json(&format!("/api/v1/profile?{ALL}")).await;
+    let whole = c1.json(&format!("/api/v1/profile?{ALL}")).await;
     assert_eq!(profile["totals"], whole["totals"]);
 }
 
 #[tokio::test]
 async fn a_reader_accepts_nothing() {
     let place = TempDir::new().unwrap();
-    let c1 = Sealable::at(place.path(), "c1").await;
-    c1.seal().await;
+    let c1 = serve_at(place.path(), "c1").await;
+    seal(&c1).await;
     let reader = follow(place.path()).await;
     let hello = profiler_core::wire::v1::AgentMessage {
         kind: Some(Kind::Hello(TestWorker::new("w", 1).hello())),

@@ -16,6 +16,9 @@ use super::frames::{
 };
 use super::server::{Attack, Peer};
 
+/// Most flushes that an agent sends without an answer.
+const IN_FLIGHT_MAX: u64 = 16;
+
 /// What a healthy collector gets after the attack.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Retained {
@@ -265,6 +268,25 @@ pub(super) const CASES: &[Case] = &[
         peer.welcome(welcome)?;
         peer.drain()?;
         peer.hold()
+    }),
+    case("welcomes with a flush that follows those in flight", |peer| {
+        let newest_seq = peer.newest_seq();
+        let acked_seq = if newest_seq == 0 { 0 } else { newest_seq + IN_FLIGHT_MAX + 1 };
+        peer.welcome(Welcome { acked_seq, stored_ns: u64::MAX, ..welcome() })?;
+        peer.next_flush().map(drop)
+    }),
+    lie("welcomes with flushes in flight as stored", |peer| {
+        let acked_seq = peer.newest_seq();
+        peer.welcome(Welcome { acked_seq, stored_ns: u64::MAX, ..welcome() })?;
+        peer.next_flush().map(drop)
+    }),
+    lie("welcomes with flushes in flight, then with none", |peer| {
+        let acked_seq = if peer.is_odd_connection() { peer.newest_seq() } else { 0 };
+        let stored_ns = if acked_seq == 0 { 0 } else { u64::MAX };
+        peer.welcome(Welcome { acked_seq, stored_ns, ..welcome() })?;
+        let seq = peer.next_flush()?;
+        peer.write(&message(ack(seq)))?;
+        peer.next_flush().map(drop)
     }),
     case("acknowledges the future", |peer| {
         peer.welcome(welcome())?;

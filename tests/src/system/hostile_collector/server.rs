@@ -32,6 +32,8 @@ pub(super) struct Counts {
     pub(super) written_bytes: AtomicU64,
     /// Acknowledgments of pings and settings.
     pub(super) replies: AtomicU64,
+    /// Highest sequence number of a flush that was read.
+    newest_seq: AtomicU64,
 }
 
 /// A running hostile collector. Dropping it frees its address.
@@ -229,9 +231,20 @@ impl Peer {
     pub(super) fn next_flush(&mut self) -> io::Result<u64> {
         loop {
             if let agent_message::Kind::Flush(flush) = self.next_message()? {
+                self.counts.newest_seq.fetch_max(flush.seq, Ordering::Relaxed);
                 return Ok(flush.seq);
             }
         }
+    }
+
+    /// The highest sequence number that this or an earlier connection brought; 0 before the first.
+    pub(super) fn newest_seq(&self) -> u64 {
+        self.counts.newest_seq.load(Ordering::Relaxed)
+    }
+
+    /// Whether this is the first, third, … connection.
+    pub(super) fn is_odd_connection(&self) -> bool {
+        self.counts.connections.load(Ordering::Relaxed) % 2 == 1
     }
 
     /// Returns the build id of a module that the agent has sampled.

@@ -12,10 +12,10 @@ use clap::ValueEnum as _;
 use profiler_core::limits::{MESSAGE_BYTES_MAX, NAME_BYTES_MAX};
 use profiler_core::wire::FlushDeltaCodec;
 use profiler_core::wire::v1::{self, agent_message, collector_message};
+use simulation::collisions::colliding_names;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use super::collisions::colliding_names;
 use super::http2::{AgentStream, Connection, framed, half_message, hello};
 use super::sockets;
 

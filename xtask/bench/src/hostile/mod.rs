@@ -5,7 +5,6 @@
 //! all others, because a stranger's would run on another machine.
 
 mod attack;
-mod collisions;
 mod honest;
 mod http2;
 mod sockets;

@@ -16,8 +16,9 @@ fn state(head: &[u8; 16]) -> u64 {
     mixed(SEED_1 ^ word(0), GUARD ^ word(8))
 }
 
-/// Different names with equal hashes.
-pub(super) fn colliding_names(count: usize) -> Vec<String> {
+/// Returns different names of 33 bytes with equal hashes.
+#[must_use]
+pub fn colliding_names(count: usize) -> Vec<String> {
     // One head in 256 has a state of ASCII bytes, which the last block can then cancel.
     let (head, state) = (0u64..)
         .map(|number| {
@@ -38,6 +39,7 @@ pub(super) fn colliding_names(count: usize) -> Vec<String> {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that cannot go on fails where it stands")]
 mod tests {
     use super::*;
 
