@@ -1,18 +1,13 @@
 //! Entries of functions in a unit of debug information: their names, ranges, and what is inlined.
 
-use gimli::{
-    Abbreviation, AttributeValue, DebugInfoOffset, EntriesRaw, Error, Reader, Result, UnitOffset,
-    UnitRef, UnitSectionOffset,
-};
+use gimli::{Abbreviation, AttributeValue, EntriesRaw, Error, Reader, Result, UnitOffset, UnitRef};
 
-use crate::debug_info::{Sections, UNITS_MAX};
 use crate::lines::{Line, file_name};
+use crate::origins::{Origins, Reached};
 use crate::text;
 
 /// Most inlined functions at one address; beyond, the innermost are omitted.
 pub(crate) const INLINED_MAX: usize = 64;
-/// Most steps from an entry to the one that has its name.
-pub(crate) const ORIGINS_MAX: usize = 16;
 /// Most ranges of one entry.
 pub(crate) const RANGES_MAX: usize = 10_000;
 
@@ -149,9 +144,18 @@ impl<R: Reader<Offset = usize>> Attributes<R> {
     }
 
     /// The names of the function, from its origin if it has none of its own.
-    pub(crate) fn names(&self, unit: UnitRef<'_, R>, origins: usize) -> Result<Location> {
+    pub(crate) fn names(
+        &self,
+        unit: UnitRef<'_, R>,
+        origins: &mut Origins<R>,
+        reached: Reached,
+    ) -> Result<Location> {
         let optional = |value: &Option<Attribute<R>>| -> Result<String> {
             match value {
+                // The shared file was not found. Files and lines of the function are here.
+                Some(AttributeValue::DebugStrRefSup(_)) if unit.dwarf.sup().is_none() => {
+                    Ok(String::new())
+                }
                 Some(value) => text(&unit.attr_string(value.clone())?),
                 None => Ok(String::new()),
             }
@@ -167,7 +171,7 @@ impl<R: Reader<Offset = usize>> Attributes<R> {
         }
         let is_complete = !names.linkage_name.is_empty() && names.declared.is_some();
         if let Some(origin) = self.origin.as_ref().filter(|_| !is_complete) {
-            let from_origin = names_of_origin(unit, origin, origins)?;
+            let from_origin = origins.names(unit, origin, reached)?;
             names.declared = names.declared.or(from_origin.declared);
             if names.linkage_name.is_empty() {
                 names.linkage_name = from_origin.linkage_name;
@@ -177,49 +181,6 @@ impl<R: Reader<Offset = usize>> Attributes<R> {
             }
         }
         Ok(names)
-    }
-}
-
-/// The names of the entry that `origin` refers to, possibly in another unit or file.
-fn names_of_origin<R: Reader<Offset = usize>>(
-    unit: UnitRef<'_, R>,
-    origin: &Attribute<R>,
-    origins: usize,
-) -> Result<Location> {
-    if origins == 0 {
-        return Ok(Location::default());
-    }
-    let of_entry = |unit: UnitRef<'_, R>, offset| {
-        let mut entries = unit.entries_raw(Some(offset))?;
-        match entries.read_abbreviation()? {
-            Some(abbreviation) => {
-                Attributes::read(&mut entries, abbreviation)?.names(unit, origins - 1)
-            }
-            None => Ok(Location::default()),
-        }
-    };
-    let of_section = |sections: &Sections<R>, DebugInfoOffset(offset): DebugInfoOffset| {
-        // Entries name their unit only by lying within it.
-        let mut headers = sections.units();
-        for _ in 0..UNITS_MAX {
-            let Some(header) = headers.next()? else { break };
-            let UnitSectionOffset(start) = header.offset();
-            let Some(within) = offset.checked_sub(start) else { break };
-            if within < header.length_including_self() {
-                let other = sections.unit(header)?;
-                return of_entry(UnitRef::new(sections, &other), UnitOffset(within));
-            }
-        }
-        Ok(Location::default())
-    };
-    match origin {
-        AttributeValue::UnitRef(offset) => of_entry(unit, *offset),
-        AttributeValue::DebugInfoRef(offset) => of_section(unit.dwarf, *offset),
-        AttributeValue::DebugInfoRefSup(offset) => match unit.dwarf.sup() {
-            Some(sections) => of_section(sections, *offset),
-            None => Ok(Location::default()),
-        },
-        _ => Ok(Location::default()),
     }
 }
 
@@ -235,7 +196,8 @@ pub(crate) fn functions_at<R: Reader<Offset = usize>>(
         return Err(Error::NoEntryAtGivenOffset(offset.0 as u64));
     };
     let compiled = Attributes::read(&mut entries, abbreviation)?;
-    let mut functions = vec![compiled.names(unit, ORIGINS_MAX)?];
+    let mut origins = Origins::of_few();
+    let mut functions = vec![compiled.names(unit, &mut origins, Reached::DIRECTLY)?];
     while !entries.is_empty() && entries.next_depth() > depth && functions.len() < INLINED_MAX {
         let inner_depth = entries.next_depth();
         let Some(abbreviation) = entries.read_abbreviation()? else { continue };
@@ -255,7 +217,7 @@ pub(crate) fn functions_at<R: Reader<Offset = usize>>(
                     let file = inlined.call_file.map(|file| file_name(unit, file));
                     caller.file = file.transpose()?.unwrap_or_default();
                 }
-                functions.push(inlined.names(unit, ORIGINS_MAX)?);
+                functions.push(inlined.names(unit, &mut origins, Reached::DIRECTLY)?);
                 // What follows it can not contain the address as well.
                 depth = inner_depth;
             }

@@ -7,6 +7,7 @@ mod frames;
 mod functions;
 mod lines;
 mod names;
+mod origins;
 mod symbol_index;
 
 use gimli::{Reader, SectionId};

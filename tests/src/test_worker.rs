@@ -10,6 +10,7 @@
 //! test-worker blocking ID URL         one thread works and blocks all signals, until its standard
 //!                                     input ends
 //! test-worker known  ID URL           three threads stay at known places until its standard input ends
+//! test-worker stacks ID URL           64 threads wait in 256 known stacks until its standard input ends
 //! test-worker doomed ID URL           begins a task, prints `ready` once something was stored, and
 //!                                     never ends by itself
 //! test-worker expecting ID URL         expects four tasks, runs two and prints `half`; runs the others
@@ -28,6 +29,9 @@
 //!                                     agent, `exit` to exit within the guard when its
 //!                                     standard input ends, `local` for a recording
 //! ```
+
+#[path = "test_worker/stacks.rs"]
+mod stacks;
 
 use std::collections::BTreeMap;
 use std::io::{Read, stdin};
@@ -49,7 +53,7 @@ fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [mode, worker, url, rest @ ..] = &arguments[..] else {
         bail!(
-            "usage: test-worker truth|steady|attacked|blocking|known|doomed|expecting|traced|slowing|many|clock|sequence|reported ID URL [NUMBERS]"
+            "usage: test-worker truth|steady|attacked|blocking|known|stacks|doomed|expecting|traced|slowing|many|clock|sequence|reported ID URL [NUMBERS]"
         );
     };
     tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).init();
@@ -83,6 +87,12 @@ fn main() -> Result<()> {
             let agent = start()?;
             known()?;
             json!({ "report": report(&agent.finish()) })
+        }
+        "stacks" => {
+            let agent = start()?;
+            stacks::start();
+            wait_for_end_of_input();
+            json!({ "stacks": stacks::STACKS, "report": report(&agent.finish()) })
         }
         "doomed" => {
             let agent = start()?;

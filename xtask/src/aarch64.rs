@@ -13,9 +13,9 @@ const EMULATOR: &str = "qemu-aarch64";
 /// compiler's packages.
 const EMULATED: &str = "-cpu max -L /usr/aarch64-linux-gnu";
 
-/// The agent's tests of what differs between processors, and two of whole agents with real timers and
-/// signals. Under emulation others depend on how fast it is; `docs/design/sampling.md` says what passed.
-const COMMANDS: [&[&str]; 3] = [
+/// The agent's tests of what differs between processors, two of whole agents with real timers and
+/// signals, and those of the formats. Under emulation others depend on how fast it is; `docs/design/sampling.md` says what passed.
+const COMMANDS: [&[&str]; 4] = [
     &["build", "--package=emberline-cli", "--target", TARGET],
     &[
         "test",
@@ -32,6 +32,16 @@ const COMMANDS: [&[&str]; 3] = [
         "unmapped_memory_is_not_read_and_errno_stays",
     ],
     &["test", "--package=emberline-agent", "--test=pools", "--test=poll_path", "--target", TARGET],
+    // Random histories: compiled with optimization and with fewer cases they take 11 s of CPU time.
+    &[
+        "test",
+        "--config=profile.dev.opt-level=1",
+        "--config=env.PROPTEST_CASES=\"16\"",
+        "--package=emberline-flamegraph",
+        "--lib",
+        "--target",
+        TARGET,
+    ],
 ];
 
 /// Builds `emberline` for aarch64 and runs tests of the agent. Returns what is missing, if anything, and

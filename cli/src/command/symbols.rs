@@ -15,7 +15,7 @@ use api::{
 };
 use collector::limits::SYMBOL_PIECE_BYTES_MAX;
 use sha2::{Digest as _, Sha256};
-use symbols::file::{Detail, Facts, SymbolFile, SymbolFileError};
+use symbols::file::{Detail, Facts, SymbolFile, SymbolFileError, shared_file_of};
 
 use self::source::Source;
 use crate::args::{
@@ -31,6 +31,10 @@ use crate::view::symbols as view;
 
 /// How often to ask how far a fetch is.
 const FETCH_POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// End of the URL of a file with debug information at a debuginfod server, after its build id.
+const DEBUGINFO: &str = "/debuginfo";
+/// Longest build id that servers are asked for.
+const BUILD_ID_DIGITS_MAX: usize = 128;
 
 pub(crate) fn run(args: &SymbolsArgs) -> anyhow::Result<()> {
     match &args.command {
@@ -187,20 +191,43 @@ fn source(args: &ReduceSymbolsArgs) -> anyhow::Result<Source> {
         .to_str()
         .filter(|text| text.starts_with("http://") || text.starts_with("https://"));
     let Some(url) = url else { return Source::open(&args.file) };
-    // Never a file of somebody else.
-    let path = args.output.with_file_name(format!(".emberline-download-{}", std::process::id()));
-    let cannot = || format!("cannot write {}", path.display());
-    let file = File::options().read(true).write(true).create_new(true).open(&path);
-    let mut file = file.with_context(cannot)?;
-    // It ends with this process, even if that is killed.
-    std::fs::remove_file(&path).with_context(cannot)?;
-    let is_found = download(url, &mut file);
     let shown = without_secrets(url);
-    if is_found.with_context(|| format!("{shown} was not downloaded"))? {
-        // The name appears in errors.
-        return Ok(Source::alone(Path::new(&shown), file));
+    let mut file = temporary_file(&args.output, "download")?;
+    let is_found = download(url, &mut file);
+    if !is_found.with_context(|| format!("{shown} was not downloaded"))? {
+        return Err(NotFound(format!("{shown} does not exist")).into());
     }
-    Err(NotFound(format!("{shown} does not exist")).into())
+    let shared = match shared_url(url, &file) {
+        Some(url) => {
+            let mut shared = temporary_file(&args.output, "shared")?;
+            // Without it, there are functions and lines.
+            let is_found = download(&url, &mut shared).unwrap_or(false);
+            is_found.then_some(shared)
+        }
+        None => None,
+    };
+    // The name appears in errors.
+    Ok(Source::alone(Path::new(&shown), file, shared))
+}
+
+/// A new file next to the output, which ends with this process, even if that is killed.
+fn temporary_file(output: &Path, purpose: &str) -> anyhow::Result<File> {
+    let name = format!(".emberline-{purpose}-{}", std::process::id());
+    let path = output.with_file_name(name);
+    let cannot = || format!("cannot write {}", path.display());
+    // Never a file of somebody else.
+    let file = File::options().read(true).write(true).create_new(true).open(&path);
+    let file = file.with_context(cannot)?;
+    std::fs::remove_file(&path).with_context(cannot)?;
+    Ok(file)
+}
+
+/// Where the same server has the file that a downloaded one shares debug information with.
+fn shared_url(url: &str, file: &File) -> Option<String> {
+    let linked = shared_file_of(file).ok()??;
+    let (server, _) = url.strip_suffix(DEBUGINFO)?.rsplit_once('/')?;
+    let is_asked_for = linked.id.len() <= BUILD_ID_DIGITS_MAX;
+    is_asked_for.then(|| format!("{server}/{}{DEBUGINFO}", linked.id))
 }
 
 fn reduce_to_file(args: &ReduceSymbolsArgs) -> anyhow::Result<()> {

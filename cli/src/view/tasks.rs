@@ -238,7 +238,7 @@ mod tests {
         let notes = [
             "all retained tasks",
             "5 tasks have no row: they are in totals only",
-            "data is missing, because of corrupt files: tables/tasks/1.parquet",
+            "data is missing: tables/tasks/1.parquet cannot be read",
         ];
         assert_eq!(answer.notes(), notes);
     }

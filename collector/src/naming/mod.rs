@@ -86,7 +86,8 @@ pub(crate) enum FetchError {
     #[error("the collector has functions and lines of build id {0} already")]
     Known(String),
     #[error(
-        "no connected worker has functions of build id {0} in its stacks; `emberline workers` lists          the workers"
+        "no connected worker has functions of build id {0} in its stacks; `emberline workers` lists \
+         the workers"
     )]
     NoAgent(String),
     #[error("{SYMBOL_FETCHES_MAX} other builds wait for their symbols; try again later")]

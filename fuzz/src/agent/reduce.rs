@@ -23,15 +23,17 @@ pub(crate) const REDUCE: Target = Target {
     seeds: libraries,
 };
 
-/// An object file, the file of its units, and a package of them, which may be empty.
+/// An object file, the file of its units, a package of them, and what it shares with other files; the last two may
+/// be empty.
 pub(crate) const SPLIT: Target = Target {
     name: "split",
     shape: Shape::Bytes,
     run: |input| {
         let mut parts = parts::split(input).into_iter().map(<[u8]>::to_vec);
-        let [program, unit, package] = [(); 3].map(|()| parts.next().unwrap_or_default());
+        let [program, unit, package, shared] = [(); 4].map(|()| parts.next().unwrap_or_default());
         let package = (!package.is_empty()).then_some(&package);
-        let split = SplitFiles { package, open_unit: &|_| Some(unit.clone()) };
+        let shared = (!shared.is_empty()).then_some(&shared);
+        let split = SplitFiles { package, open_unit: &|_| Some(unit.clone()), shared };
         let mut made = Vec::new();
         if reduce_split(&program, &split, &mut made).is_ok() {
             check(made);

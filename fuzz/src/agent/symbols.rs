@@ -80,10 +80,28 @@ pub(crate) fn libraries() -> Vec<(String, Vec<u8>)> {
     forms.into_iter().filter_map(library_of).collect()
 }
 
-/// The library with debug information in other files: itself, the file of its unit, a package or nothing.
+/// Programs and what they share with others, by `dwz`: with GNU's link, and with that of DWARF 5.
+const SHARING: [(&str, &[u8], &[u8]); 2] = [
+    (
+        "dwz",
+        include_bytes!("../../../symbols/src/file/reduce/dwz/linked.debug"),
+        include_bytes!("../../../symbols/src/file/reduce/dwz/shared.debug"),
+    ),
+    (
+        "dwz-dwarf-5",
+        include_bytes!("../../../symbols/src/file/reduce/dwz/linked5.debug"),
+        include_bytes!("../../../symbols/src/file/reduce/dwz/shared5.debug"),
+    ),
+];
+
+/// The library with debug information in other files: itself, the file of its unit, a package, and what it shares, or
+/// nothing.
 pub(crate) fn split_libraries() -> Vec<(String, Vec<u8>)> {
     let folder = Directory::with_source();
     let mut seeds = Vec::new();
+    for (name, program, shared) in SHARING {
+        seeds.push((name.to_owned(), parts::join(&[program, &[], &[], shared])));
+    }
     for version in ["-gdwarf-4", "-gdwarf-5"] {
         let split = ["-O2", "-fPIC", "-gsplit-dwarf", version, "-c", "library.c"];
         let link = [&LIBRARY[1..], &["-o", "library.so", "library.o"]].concat();

@@ -1,6 +1,9 @@
 //! The sections of an ELF file that have names and lines.
 
+use std::ffi::OsStr;
 use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::PathBuf;
 
 use gimli::{EndianSlice, LittleEndian, Relocate, RelocateReader, SectionId};
 use miniz_oxide::inflate::decompress_to_vec_zlib_with_limit;
@@ -30,6 +33,14 @@ const COMPRESSION_RATIO_MAX: u64 = 100;
 const HARMLESS_BYTES: u64 = 1 << 20;
 /// Longest section of notes.
 const NOTES_BYTES_MAX: u64 = 64 << 10;
+/// The link to a file with shared debug information, by GNU tools.
+const ALT_LINK: &str = ".gnu_debugaltlink";
+/// The same by the standard, since DWARF 5. The shared file has one too.
+const SUP: &str = ".debug_sup";
+/// A version, and whether the file is the shared one.
+const SUP_HEADER_BYTES: usize = 3;
+/// Longest link to a file with shared debug information: a path and a build id.
+const LINK_BYTES_MAX: u64 = 8 << 10;
 /// Longest name of a section.
 const SECTION_NAME_BYTES_MAX: usize = 64;
 
@@ -89,6 +100,9 @@ pub enum ElfError {
         /// Bytes with that section.
         bytes: u64,
     },
+    /// The link to the file with shared debug information.
+    #[error("its link to shared debug information ({ALT_LINK} or {SUP}) is damaged")]
+    SharedLink,
     /// A bomb.
     #[error(
         "section {section} claims {decompressed} bytes in {compressed}; at most \
@@ -164,6 +178,40 @@ pub(super) struct Elf<'f, S> {
     pub(super) base: Base,
     /// Bytes of the sections that were read.
     read_bytes: u64,
+}
+
+/// The file into which `dwz` has moved what the debug information of several files has in common.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SharedFile {
+    /// Its path as the link has it: absolute, or from the folder of the file.
+    pub path: PathBuf,
+    /// Its build id or its checksum, in hexadecimal.
+    pub id: String,
+}
+
+impl SharedFile {
+    /// Whether a file is the linked one.
+    ///
+    /// # Errors
+    /// [`ElfError`].
+    pub fn is(&self, source: &impl ReadAt) -> Result<bool, ElfError> {
+        Ok(Elf::open(source)?.id_as_shared()? == self.id)
+    }
+
+    /// A path that ends in a zero, and an id.
+    fn parse(link: &[u8]) -> Option<SharedFile> {
+        let (path, id) = link.split_at(link.iter().position(|byte| *byte == 0)?);
+        let id = hexadecimal(id.get(1..).filter(|id| !id.is_empty())?);
+        Some(SharedFile { path: PathBuf::from(OsStr::from_bytes(path)), id })
+    }
+
+    /// Likewise, with the length of the id before it.
+    fn parse_sup(link: &[u8]) -> Option<SharedFile> {
+        let SharedFile { path, id } = SharedFile::parse(link)?;
+        let (length, id) = id.split_at_checked(2)?;
+        let bytes = usize::from_str_radix(length, 16).ok()?;
+        (bytes * 2 == id.len()).then(|| SharedFile { path, id: id.to_owned() })
+    }
 }
 
 /// A table of symbols in memory.
@@ -251,6 +299,43 @@ impl<'f, S: ReadAt> Elf<'f, S> {
             return Err(ElfError::OnlySplit);
         }
         Err(ElfError::NoBuildId)
+    }
+
+    /// The file that this one shares debug information with; `None` if all of it is here.
+    pub(super) fn shared_file(&self) -> Result<Option<SharedFile>, ElfError> {
+        if let Some(link) = self.link(ALT_LINK)? {
+            return SharedFile::parse(&link).ok_or(ElfError::SharedLink).map(Some);
+        }
+        let Some(sup) = self.link(SUP)? else { return Ok(None) };
+        match sup.split_at_checked(SUP_HEADER_BYTES) {
+            Some(([.., 0], link)) => {
+                SharedFile::parse_sup(link).ok_or(ElfError::SharedLink).map(Some)
+            }
+            Some(_) => Ok(None),
+            None => Err(ElfError::SharedLink),
+        }
+    }
+
+    /// What files that share its debug information know it by: its build id, or the checksum that it has
+    /// instead.
+    pub(super) fn id_as_shared(&self) -> Result<String, ElfError> {
+        match self.link(SUP)? {
+            Some(sup) => {
+                let link = sup.get(SUP_HEADER_BYTES..).and_then(SharedFile::parse_sup);
+                Ok(link.ok_or(ElfError::SharedLink)?.id)
+            }
+            None => self.build_id(),
+        }
+    }
+
+    /// A short section.
+    fn link(&self, name: &str) -> Result<Option<Vec<u8>>, ElfError> {
+        let is_link = |section: &&Section| section.name == name && section.kind != SHT_NOBITS;
+        match self.sections.iter().find(is_link) {
+            Some(section) if section.bytes > LINK_BYTES_MAX => Err(ElfError::SharedLink),
+            Some(section) => self.content(section).map(Some),
+            None => Ok(None),
+        }
     }
 
     /// The full table of symbols, else the one of the dynamic linker; `None` if there is neither.
@@ -414,11 +499,15 @@ fn build_id_in(mut notes: &[u8]) -> Option<String> {
         let value_at = 12 + (name_bytes as usize).next_multiple_of(4);
         let value = notes.get(value_at..)?.get(..bytes as usize)?;
         if kind == GNU_BUILD_ID && name == b"GNU\0" {
-            return Some(value.iter().map(|byte| format!("{byte:02x}")).collect());
+            return Some(hexadecimal(value));
         }
         notes = notes.get(value_at + (bytes as usize).next_multiple_of(4)..)?;
     }
     None
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn short(bytes: &[u8], at: usize) -> u16 {

@@ -2,10 +2,9 @@
 
 use gimli::{Error, Reader, Result, UnitOffset, UnitRef};
 
-use crate::functions::{
-    Attributes, Entries, INLINED_MAX, Location, ORIGINS_MAX, RANGES_MAX, line_number, skip_below,
-};
+use crate::functions::{Attributes, INLINED_MAX, Location, RANGES_MAX, line_number, skip_below};
 use crate::lines::file_name;
+use crate::origins::{Origins, Reached};
 
 /// Most functions inlined into one compiled function, at all its addresses together.
 const INLINED_IN_FUNCTION_MAX: usize = 1 << 18;
@@ -40,6 +39,7 @@ impl CompiledFunction {
     pub(super) fn read<R: Reader<Offset = usize>>(
         unit: UnitRef<'_, R>,
         offset: UnitOffset,
+        origins: &mut Origins<R>,
     ) -> Result<CompiledFunction> {
         let mut entries = unit.entries_raw(Some(offset))?;
         let depth = entries.next_depth();
@@ -47,7 +47,7 @@ impl CompiledFunction {
             return Err(Error::NoEntryAtGivenOffset(offset.0 as u64));
         };
         let attributes = Attributes::read(&mut entries, abbreviation)?;
-        let location = attributes.names(unit, ORIGINS_MAX)?;
+        let location = attributes.names(unit, origins, Reached::DIRECTLY)?;
         let mut function = CompiledFunction { location, inlined: Vec::new(), children: Vec::new() };
         let mut open = vec![Open { depth, number: None }];
         while !entries.is_empty() && entries.next_depth() > depth {
@@ -61,7 +61,8 @@ impl CompiledFunction {
                     skip_below(&mut entries, inner_depth)?;
                 }
                 gimli::DW_TAG_inlined_subroutine => {
-                    let inlined = Inlined::read(unit, &mut entries, abbreviation)?;
+                    let attributes = Attributes::read(&mut entries, abbreviation)?;
+                    let inlined = Inlined::read(unit, &attributes, origins)?;
                     if open.len() >= INLINED_MAX
                         || function.inlined.len() == INLINED_IN_FUNCTION_MAX
                     {
@@ -123,10 +124,9 @@ impl CompiledFunction {
 impl Inlined {
     fn read<R: Reader<Offset = usize>>(
         unit: UnitRef<'_, R>,
-        entries: &mut Entries<'_, R>,
-        abbreviation: &gimli::Abbreviation,
+        attributes: &Attributes<R>,
+        origins: &mut Origins<R>,
     ) -> Result<Inlined> {
-        let attributes = Attributes::read(entries, abbreviation)?;
         let mut ranges = Vec::new();
         attributes.ranges(unit, |start, end| {
             if start < end && ranges.len() < RANGES_MAX {
@@ -136,7 +136,7 @@ impl Inlined {
         let call_file = attributes.call_file.map(|file| file_name(unit, file)).transpose()?;
         Ok(Inlined {
             ranges,
-            location: attributes.names(unit, ORIGINS_MAX)?,
+            location: attributes.names(unit, origins, Reached::DIRECTLY)?,
             call_file: call_file.unwrap_or_default(),
             call_line: line_number(attributes.call_line),
             children: Vec::new(),

@@ -17,9 +17,9 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 
-pub use elf::ElfError;
+pub use elf::{ElfError, SharedFile};
 pub use lookup::{Names, SymbolFile, SymbolFileError};
-pub use reduce::{ReduceError, Reduced, build_id_of, reduce, reduce_split};
+pub use reduce::{ReduceError, Reduced, build_id_of, reduce, reduce_split, shared_file_of};
 pub use split::SplitFiles;
 pub use trailer::{Detail, Facts};
 

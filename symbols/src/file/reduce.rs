@@ -8,12 +8,12 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use gimli::{DebugInfoOffset, Dwarf, DwoId, Unit, UnitOffset, UnitRef};
+use gimli::{AbbreviationsCacheStrategy, DebugInfoOffset, Dwarf, DwoId, Unit, UnitOffset, UnitRef};
 use rustc_hash::FxHashMap;
 
 use super::ReadAt;
 use super::builder::{Builder, FrameRow};
-use super::elf::{Base, DebugSections, Elf, ElfError, SectionReader, Symbols};
+use super::elf::{Base, DebugSections, Elf, ElfError, SectionReader, SharedFile, Symbols};
 use super::functions::CompiledFunction;
 use super::split::{
     Package, SplitFiles, sections_of_unit, split_id, split_sections, unit_of, unit_path,
@@ -25,6 +25,7 @@ use crate::debug_info::{
 use crate::frames::frames_of;
 use crate::functions::Location;
 use crate::lines::{LineStart, LineTable, file_name};
+use crate::origins::Origins;
 use crate::symbol_index::SymbolIndex;
 
 /// The line of a frame whose line is that of each address.
@@ -53,6 +54,17 @@ pub enum ReduceError {
         /// Units of the file.
         units: usize,
     },
+    /// The file with shared debug information cannot be read.
+    #[error("its shared debug information cannot be used: {0}")]
+    Shared(ElfError),
+    /// The file with shared debug information is not the one that it was linked to.
+    #[error("its shared debug information has the id {found}, expected {expected}")]
+    OtherShared {
+        /// The id of the file.
+        found: String,
+        /// The id in the link.
+        expected: String,
+    },
     /// There is nothing in it.
     #[error("it has no symbols: neither debug information nor a table of symbols")]
     NoSymbols,
@@ -80,6 +92,9 @@ pub struct Reduced {
     pub split_units: usize,
     /// Those of them that were not found; no functions are inlined in theirs.
     pub missing_units: usize,
+    /// The file with shared debug information, if it was not given; functions whose names are only there are
+    /// not inlined.
+    pub missing_shared: Option<SharedFile>,
 }
 
 /// The build id of an ELF file, in hexadecimal.
@@ -88,6 +103,14 @@ pub struct Reduced {
 /// [`ElfError`].
 pub fn build_id_of(source: &impl ReadAt) -> Result<String, ElfError> {
     Elf::open(source)?.build_id()
+}
+
+/// The file with which an ELF file shares debug information; `None` if it shares none.
+///
+/// # Errors
+/// [`ElfError`].
+pub fn shared_file_of(source: &impl ReadAt) -> Result<Option<SharedFile>, ElfError> {
+    Elf::open(source)?.shared_file()
 }
 
 /// Makes a symbol file from an executable, a library, or a file with their debug information.
@@ -115,7 +138,20 @@ pub fn reduce_split<S: ReadAt>(
     let sections = elf.debug_sections()?;
     let package = split.package.map(split_sections).transpose().map_err(ReduceError::Package)?;
     let package = package.as_ref().map(Package::open).transpose()?;
-    let dwarf = dwarf_of(&sections)?;
+    let linked = elf.shared_file()?;
+    let shared = match (&linked, split.shared) {
+        (Some(linked), Some(shared)) => Some(shared_sections(linked, shared)?),
+        _ => None,
+    };
+    let missing_shared = linked.filter(|_| shared.is_none());
+    let mut dwarf = dwarf_of(&sections)?;
+    if let Some(shared) = &shared {
+        let mut shared = dwarf_of(shared)?;
+        shared.populate_abbreviations_cache(AbbreviationsCacheStrategy::Duplicates);
+        dwarf.set_sup(shared);
+    }
+    // Units with common parts have the same tables, and are small.
+    dwarf.populate_abbreviations_cache(AbbreviationsCacheStrategy::Duplicates);
     let index = symbols.as_ref().and_then(SymbolIndex::read).unwrap_or_default();
     let mut symbol_starts: Vec<u32> = index.boundaries().collect();
     symbol_starts.sort_unstable();
@@ -139,7 +175,9 @@ pub fn reduce_split<S: ReadAt>(
         return Err(ReduceError::OtherPackage { units: split_units });
     }
     let detail = match &symbols {
-        _ if sections.has_lines() && missing_units > 0 => Detail::CompiledLines,
+        _ if sections.has_lines() && (missing_units > 0 || missing_shared.is_some()) => {
+            Detail::CompiledLines
+        }
         _ if sections.has_lines() => Detail::Lines,
         Some(symbols) if !symbols.is_dynamic => Detail::Symbols,
         Some(_) => Detail::DynamicSymbols,
@@ -151,7 +189,7 @@ pub fn reduce_split<S: ReadAt>(
     let source_bytes = source.bytes().map_err(ElfError::Io)?;
     let facts = Facts { build_id, detail, source_bytes, base, ..Facts::default() };
     let facts = builder.write(facts, output).map_err(ReduceError::Write)?;
-    Ok(Reduced { facts, damaged_units, split_units, missing_units })
+    Ok(Reduced { facts, damaged_units, split_units, missing_units, missing_shared })
 }
 
 /// Addresses from `start` to `end` that belong to the same range, or to none.
@@ -229,6 +267,7 @@ struct OpenUnit<'u, 's> {
 impl<'f, S: ReadAt> Reducer<'f, S> {
     fn add_all(&mut self, dwarf: &Dwarf<SectionReader<'f>>) -> Result<(), ReduceError> {
         let info = DebugInfo::read(dwarf);
+        let mut origins = Origins::of_all(dwarf);
         let mut pieces = pieces(&info.units);
         let target = |piece: &Piece| piece.range.map(|range| range.target);
         // Each unit is parsed once.
@@ -240,7 +279,8 @@ impl<'f, S: ReadAt> Reducer<'f, S> {
             };
             match unit_at(dwarf, offset) {
                 Ok(Some(unit)) => {
-                    self.add_whole_unit(UnitRef::new(dwarf, &unit), offset, of_unit)?
+                    let unit = UnitRef::new(dwarf, &unit);
+                    self.add_whole_unit(unit, offset, of_unit, &mut origins)?;
                 }
                 Ok(None) => self.add_symbols(of_unit)?,
                 Err(_) => self.add_damaged(of_unit)?,
@@ -255,6 +295,7 @@ impl<'f, S: ReadAt> Reducer<'f, S> {
         unit: UnitRef<'_, SectionReader<'f>>,
         offset: u32,
         pieces: &[Piece],
+        origins: &mut Origins<SectionReader<'f>>,
     ) -> Result<(), ReduceError> {
         if let Some(id) = split_id(unit) {
             self.split_units += 1;
@@ -265,7 +306,7 @@ impl<'f, S: ReadAt> Reducer<'f, S> {
             }
             self.missing_units += 1;
         }
-        match OpenUnit::read(unit) {
+        match OpenUnit::read(unit, origins) {
             Ok(open) => self.add_unit(&open, pieces),
             Err(_) => self.add_damaged(pieces),
         }
@@ -315,7 +356,10 @@ impl<'f, S: ReadAt> Reducer<'f, S> {
         pieces: &[Piece],
     ) -> Result<bool, ReduceError> {
         let Ok(Some(unit)) = unit_of(&mut dwarf, skeleton, id) else { return Ok(false) };
-        let Ok(open) = OpenUnit::read(UnitRef::new(&dwarf, &unit)) else { return Ok(false) };
+        // Its entries refer to each other.
+        let mut origins = Origins::of_few();
+        let unit = UnitRef::new(&dwarf, &unit);
+        let Ok(open) = OpenUnit::read(unit, &mut origins) else { return Ok(false) };
         self.add_unit(&open, pieces)?;
         Ok(true)
     }
@@ -418,6 +462,19 @@ impl<'f, S: ReadAt> Reducer<'f, S> {
     }
 }
 
+/// What is shared, of the file that was linked.
+fn shared_sections<S: ReadAt>(
+    linked: &SharedFile,
+    source: &S,
+) -> Result<DebugSections, ReduceError> {
+    let mut elf = Elf::open(source).map_err(ReduceError::Shared)?;
+    let found = elf.id_as_shared().map_err(ReduceError::Shared)?;
+    if found != linked.id {
+        return Err(ReduceError::OtherShared { found, expected: linked.id.clone() });
+    }
+    elf.debug_sections().map_err(ReduceError::Shared)
+}
+
 pub(super) fn dwarf_of(sections: &DebugSections) -> gimli::Result<Dwarf<SectionReader<'_>>> {
     Dwarf::load(|id| Ok(sections.get(id)))
 }
@@ -434,11 +491,15 @@ fn unit_at<'s>(
 }
 
 impl<'u, 's> OpenUnit<'u, 's> {
-    fn read(unit: UnitRef<'u, SectionReader<'s>>) -> gimli::Result<OpenUnit<'u, 's>> {
+    fn read(
+        unit: UnitRef<'u, SectionReader<'s>>,
+        origins: &mut Origins<SectionReader<'s>>,
+    ) -> gimli::Result<OpenUnit<'u, 's>> {
         let tables = UnitTables::read(unit)?;
         let mut functions = FxHashMap::default();
         for function in &tables.functions {
-            let read = || CompiledFunction::read(unit, UnitOffset(function.target as usize)).ok();
+            let offset = UnitOffset(function.target as usize);
+            let read = || CompiledFunction::read(unit, offset, origins).ok();
             functions.entry(function.target).or_insert_with(read);
         }
         let mut lines = FxHashMap::default();
@@ -495,3 +556,6 @@ impl<'u, 's> OpenUnit<'u, 's> {
         Locations { functions, rust: self.rust }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,4 +1,4 @@
-//! Split debug information. A program has a skeleton of each unit, with its addresses and lines. The
+//! Debug information in other files. If it is split, a program has a skeleton of each unit, with its addresses and lines. The
 //! functions are in a file of the unit (`.dwo`), or in a package of all of them (`.dwp`).
 
 use std::fmt;
@@ -14,26 +14,33 @@ use super::reduce::{ReduceError, dwarf_of};
 use crate::debug_info::{UNIT_BYTES_MAX, UNITS_MAX};
 use crate::text;
 
-/// Where the units of split debug information are.
+/// The files that have parts of a program's debug information.
 pub struct SplitFiles<'f, S> {
     /// The package (`.dwp`), which counts first.
     pub package: Option<&'f S>,
     /// Opens the file of one unit (`.dwo`) by its path in the program's debug information.
     pub open_unit: &'f dyn Fn(&Path) -> Option<S>,
+    /// What `dwz` has moved out of several programs: [`shared_file_of`](super::shared_file_of) names it.
+    pub shared: Option<&'f S>,
 }
 
 impl<S> SplitFiles<'_, S> {
     /// No files: a program with split debug information has lines without inlined functions.
     #[must_use]
     pub fn none() -> Self {
-        SplitFiles { package: None, open_unit: &|_| None }
+        SplitFiles { package: None, open_unit: &|_| None, shared: None }
     }
 }
 
 impl<S> fmt::Debug for SplitFiles<'_, S> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let has_package = self.package.is_some();
-        formatter.debug_struct("SplitFiles").field("has_package", &has_package).finish()
+        let has_shared = self.shared.is_some();
+        formatter
+            .debug_struct("SplitFiles")
+            .field("has_package", &has_package)
+            .field("has_shared", &has_shared)
+            .finish_non_exhaustive()
     }
 }
 

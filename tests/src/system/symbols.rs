@@ -1,5 +1,10 @@
 //! A stripped program: offsets, then names of the same past range, once its symbols are uploaded.
 
+mod alike;
+#[cfg(target_arch = "x86_64")]
+mod kernel;
+mod shared;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};

@@ -323,12 +323,18 @@ fn split_debug_information_has_the_names_of_whole_debug_information() {
 
         let packed = form("packed", "packed");
         let package = fs::File::open(packed.with_added_extension("dwp")).unwrap();
-        let split = symbols::file::SplitFiles { package: Some(&package), open_unit: &|_| None };
+        let split = symbols::file::SplitFiles {
+            package: Some(&package),
+            ..symbols::file::SplitFiles::none()
+        };
         assert_eq!(stacks_of(named_with_split(&packed, &split, code_of(&packed))), expected);
 
         let unpacked = form("unpacked", "unpacked");
         let open_unit = |path: &Path| fs::File::open(path).ok();
-        let split = symbols::file::SplitFiles { package: None, open_unit: &open_unit };
+        let split = symbols::file::SplitFiles {
+            open_unit: &open_unit,
+            ..symbols::file::SplitFiles::none()
+        };
         assert_eq!(stacks_of(named_with_split(&unpacked, &split, code_of(&unpacked))), expected);
     }
 }

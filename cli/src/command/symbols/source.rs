@@ -1,12 +1,12 @@
-//! The files that a table of names is made from: a program or its debug file, and its split debug
-//! information.
+//! The files that a table of names is made from: a program or its debug file, its split debug information,
+//! and what it shares with other programs.
 
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
-use symbols::file::{Reduced, SplitFiles, reduce_split};
+use symbols::file::{Reduced, SharedFile, SplitFiles, reduce_split, shared_file_of};
 
 use crate::output::say;
 
@@ -15,11 +15,16 @@ const PACKAGE: &str = "dwp";
 /// The extension of a file that `objcopy --only-keep-debug` writes.
 const DEBUG: &str = "debug";
 
+/// Where packages put their debug files.
+const DEBUG_FILES: &str = "/usr/lib/debug/.build-id";
+
 /// A program or a debug file, with its package of split debug information if it has one.
 pub(super) struct Source {
     pub(super) path: PathBuf,
     file: File,
     package: Option<Package>,
+    /// What it shares with other programs, if that is not to be looked for.
+    shared: Option<File>,
 }
 
 struct Package {
@@ -43,7 +48,8 @@ impl Source {
                 );
             };
             let package = Package { path: path.to_owned(), file: open(path)?, is_named: true };
-            return Ok(Source { file: open(&program)?, path: program, package: Some(package) });
+            let file = open(&program)?;
+            return Ok(Source { file, path: program, package: Some(package), shared: None });
         }
         let file = open(path)?;
         let mut candidates = vec![path.with_added_extension(PACKAGE)];
@@ -55,20 +61,20 @@ impl Source {
             let file = open(&path)?;
             anyhow::Ok(Package { path, file, is_named: false })
         });
-        Ok(Source { path: path.to_owned(), file, package: package.transpose()? })
+        Ok(Source { path: path.to_owned(), file, package: package.transpose()?, shared: None })
     }
 
-    /// A file that has nothing next to it.
-    pub(super) fn alone(path: &Path, file: File) -> Source {
-        Source { path: path.to_owned(), file, package: None }
+    /// A file that has nothing next to it but what it shares with others.
+    pub(super) fn alone(path: &Path, file: File, shared: Option<File>) -> Source {
+        Source { path: path.to_owned(), file, package: None, shared }
     }
 
     pub(super) fn file(&self) -> &File {
         &self.file
     }
 
-    /// Makes the table of names. `is_trusted`: whether files of units may be read where the program says
-    /// that they are.
+    /// Makes the table of names. `is_trusted`: whether other files may be read where the program says that
+    /// they are.
     pub(super) fn reduce(
         &self,
         is_trusted: bool,
@@ -77,8 +83,12 @@ impl Source {
         let path = self.path.display();
         let open_unit = |unit: &Path| if is_trusted { self.open_unit(unit) } else { None };
         let package = self.package.as_ref();
-        let split =
-            SplitFiles { package: package.map(|package| &package.file), open_unit: &open_unit };
+        let found = self.open_shared(is_trusted);
+        let split = SplitFiles {
+            package: package.map(|package| &package.file),
+            open_unit: &open_unit,
+            shared: self.shared.as_ref().or(found.as_ref()),
+        };
         let reduced = reduce_split(&self.file, &split, output).with_context(|| match package {
             Some(package) => {
                 format!("{path} with {} has no usable symbols", package.path.display())
@@ -100,7 +110,33 @@ impl Source {
                 reduced.missing_units, reduced.split_units
             ));
         }
+        if let Some(SharedFile { path: shared, id }) = &reduced.missing_shared {
+            say(&format!(
+                "{path}: {} with the id {id} is missing, with which it shares debug information (dwz), \
+                 so inlined functions are; it is looked for there and in {DEBUG_FILES}",
+                shared.display()
+            ));
+        }
         Ok(reduced)
+    }
+
+    /// The file that this one shares debug information with: where its link says, or by its build id in the
+    /// folder of debug files that this one is in.
+    fn open_shared(&self, is_trusted: bool) -> Option<File> {
+        // A link that is damaged is reported when the file is read.
+        let linked = shared_file_of(&self.file).ok()??;
+        let folder = self.path.parent()?;
+        let by_id = |folders: &Path| {
+            let (first, rest) = linked.id.split_at(2);
+            folders.join(first).join(rest).with_added_extension(DEBUG)
+        };
+        let mut candidates: Vec<PathBuf> = folder.parent().map(by_id).into_iter().collect();
+        if is_trusted {
+            candidates.extend([folder.join(&linked.path), by_id(Path::new(DEBUG_FILES))]);
+        }
+        let files = candidates.into_iter().filter(is_file).filter_map(|path| File::open(path).ok());
+        let is_linked = |file: &File| linked.is(file).unwrap_or(false);
+        files.into_iter().find(is_linked)
     }
 
     /// The file of a unit: where it was written, or in the program's folder.
@@ -108,10 +144,13 @@ impl Source {
         let in_folder =
             self.path.parent().zip(unit.file_name()).map(|(folder, name)| folder.join(name));
         let mut candidates = [Some(unit.to_owned()), in_folder].into_iter().flatten();
-        // Opening a pipe would wait for its other end.
-        let is_file = |path: &PathBuf| fs::metadata(path).is_ok_and(|found| found.is_file());
         File::open(candidates.find(is_file)?).ok()
     }
+}
+
+/// Whether it is a file. Opening a pipe would wait for its other end.
+fn is_file(path: &PathBuf) -> bool {
+    fs::metadata(path).is_ok_and(|found| found.is_file())
 }
 
 fn open(path: &Path) -> anyhow::Result<File> {

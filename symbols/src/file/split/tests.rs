@@ -71,7 +71,7 @@ impl Program {
             let is_wanted = !without.contains(&name);
             is_wanted.then(|| File::open(self.path(name)).ok()).flatten()
         };
-        let split = SplitFiles { package: None, open_unit: &open_unit };
+        let split = SplitFiles { open_unit: &open_unit, ..SplitFiles::none() };
         let mut made = Vec::new();
         let reduced =
             reduce_split(&File::open(self.path("program")).unwrap(), &split, &mut made).unwrap();
@@ -134,7 +134,7 @@ fn code_at_high_addresses_has_the_same_names() {
             };
             let made_of = |program: &Program| {
                 let open_unit = |unit: &Path| File::open(program.path(unit.to_str()?)).ok();
-                let split = SplitFiles { package: None, open_unit: &open_unit };
+                let split = SplitFiles { open_unit: &open_unit, ..SplitFiles::none() };
                 let mut made = Vec::new();
                 let source = File::open(program.path("program")).unwrap();
                 reduce_split(&source, &split, &mut made).unwrap();
@@ -170,7 +170,7 @@ fn a_package_has_the_same_names() {
         assert!(compiler.current_dir(folder.path()).status().unwrap().success());
         let open = |name: &str| File::open(folder.path().join(name)).unwrap();
         let package = open("program.dwp");
-        let split = SplitFiles { package: Some(&package), open_unit: &|_| None };
+        let split = SplitFiles { package: Some(&package), ..SplitFiles::none() };
         let mut made = Vec::new();
         let reduced = reduce_split(&open("program"), &split, &mut made).unwrap();
         assert_eq!((reduced.split_units, reduced.missing_units), (1, 0), "{version}");
@@ -192,7 +192,7 @@ fn files_of_other_units_and_damaged_packages_are_not_used() {
     assert_eq!((reduced.split_units, reduced.missing_units), (2, 1), "its id is another");
 
     let error = |source: &Vec<u8>, package: &Vec<u8>| {
-        let split = SplitFiles { package: Some(package), open_unit: &|_| None };
+        let split = SplitFiles { package: Some(package), ..SplitFiles::none() };
         reduce_split(source, &split, &mut Vec::new()).unwrap_err().to_string()
     };
     let program = split.read("program");
@@ -226,7 +226,7 @@ proptest! {
             unit[at] = value;
         }
         let open_unit = |_: &Path| Some(unit.clone());
-        let split = SplitFiles { package: None, open_unit: &open_unit };
+        let split = SplitFiles { open_unit: &open_unit, ..SplitFiles::none() };
         let mut made = Vec::new();
         reduce_split(program, &split, &mut made).unwrap();
         // The file is not of this unit.
