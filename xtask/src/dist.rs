@@ -11,7 +11,7 @@ use xtask::{announce, cargo, root};
 use crate::packages;
 
 /// The largest program, in bytes.
-const PROGRAM_BYTES_MAX: u64 = 25_000_000;
+const PROGRAM_BYTES_MAX: u64 = 25_500_000;
 
 /// Most of 100 points of `systemd-analyze security`; 0 is safest.
 const EXPOSURE_MAX: u32 = 20;
