@@ -2,7 +2,6 @@
 
 mod bucket;
 
-use std::cell::RefCell;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
@@ -193,12 +192,12 @@ impl Collector {
         let taken_over = disk.take_over(wal_from);
         taken_over
             .map_err(|source| WalError::Io { what: "take over the log".to_owned(), source })?;
-        let replay = Replay::new(state.clone());
+        let mut replay = Replay::new(state.clone());
         // Replayed events are not reported again.
         state.events.pause(true);
         let (wal, found) = Wal::open(disk, wal_from, &mut |record| replay.record(record))?;
         state.events.pause(false);
-        let late = replay.late.into_inner();
+        let late = replay.late;
         await_agents(&state, now);
         note_lost_log(&state, &found, now);
         let LogContents { files, records, bytes, torn_bytes, damages, .. } = found;
@@ -253,15 +252,15 @@ fn await_agents(state: &CollectorState, now: Timestamp) {
 #[derive(Debug)]
 pub(crate) struct Replay {
     state: Arc<CollectorState>,
-    late: RefCell<LateHours>,
+    late: LateHours,
 }
 
 impl Replay {
     pub(crate) fn new(state: Arc<CollectorState>) -> Replay {
-        Replay { state, late: RefCell::default() }
+        Replay { state, late: LateHours::default() }
     }
 
-    pub(crate) fn record(&self, record: Record) -> Result<(), String> {
+    pub(crate) fn record(&mut self, record: Record) -> Result<(), String> {
         match record {
             Record::TreeDelta(delta) => self.tree_delta(&delta),
             Record::Hello(hello) => self.hello(hello),
@@ -300,7 +299,7 @@ impl Replay {
 
     /// A flush counts once, however often it is in the log: an agent sends a flush that was not
     /// acknowledged again, with the same content.
-    fn flush(&self, flush: Flush) -> Result<(), String> {
+    fn flush(&mut self, flush: Flush) -> Result<(), String> {
         let state = &self.state;
         let received_at = Timestamp::from_unix_ns(flush.received_at_ns);
         let cell = self.session(&flush.worker, flush.epoch)?;
@@ -321,7 +320,7 @@ impl Replay {
         };
         session.note_seen(received_at);
         session.note_applied(&checked);
-        self.late.borrow_mut().restore(late_hours(&checked, received_at));
+        self.late.restore(late_hours(&checked, received_at));
         state.insert(&cell, None, checked);
         Ok(())
     }

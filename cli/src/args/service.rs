@@ -76,8 +76,8 @@ pub(crate) struct ServeArgs {
     pub(crate) data: Option<PathBuf>,
 
     /// Store in a bucket of an S3-compatible server, s3://BUCKET/PREFIX, or file:///FOLDER. With --name the
-    /// collector owns PREFIX/NAME; with --read-only the stores of all collectors are read. Credentials and endpoint are in AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY,
-    /// AWS_REGION, AWS_ENDPOINT and AWS_ALLOW_HTTP.
+    /// collector owns PREFIX/NAME; with --read-only the stores of all collectors are read. Credentials and
+    /// endpoint are in AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT and AWS_ALLOW_HTTP.
     #[arg(long, value_name = "URL", requires = "role", help_heading = "Bucket")]
     pub(crate) store: Option<StorePlace>,
 

@@ -1,8 +1,8 @@
 //! A reader of the stores of all collectors in a place: it answers for the whole fleet, and stores nothing.
 //!
 //! Each store is read as at the start of its collector: its tables, then its log. The stores need nothing of each
-//! other and nothing of this process. So the answers include collectors that are gone, and any number of readers
-//! costs the collectors nothing. `docs/design/scale.md` has the reasons.
+//! other and nothing of this process. So the answers include collectors that are gone. `docs/design/scale.md` has
+//! the reasons.
 //!
 //! Reading order: [`store`] (one store), [`union`] (all of them as one), this file (the thread).
 
@@ -28,7 +28,7 @@ use crate::limits::{
 use crate::naming::Naming;
 use crate::state::CollectorState;
 use crate::store::wal::WalError;
-use crate::store::{Second, StoreError, StoreName, StorePlace, UNION_STORES_MAX};
+use crate::store::{LostLog, Second, StoreError, StoreName, StorePlace, UNION_STORES_MAX};
 use crate::sync::lock;
 
 /// Name of the thread that reads the stores.
@@ -271,18 +271,28 @@ impl NamedStore {
         store.poll()
     }
 
+    /// The part of the store that answers cannot have.
+    fn missing(&self) -> Option<LostLog> {
+        let store = self.store.as_ref();
+        match &self.failure {
+            Some(reason) => {
+                Some(missing_since(store.and_then(|store| store.read_at), reason.clone()))
+            }
+            None => store?.opened()?.unsealed_elsewhere(),
+        }
+    }
+
     fn status(&self) -> StoreStatus {
-        let opened = self.store.as_ref().and_then(FollowedStore::opened);
-        let elsewhere = opened.and_then(store::Opened::unsealed_elsewhere);
         StoreStatus {
             name: self.name.to_string(),
             read_at: self.store.as_ref().and_then(|store| store.read_at),
-            incomplete: self.failure.clone().or(elsewhere.map(|lost| lost.reason)),
+            incomplete: self.missing().map(|missing| missing.reason),
         }
     }
 }
 
-/// The first second of what is missing of a store that was read last at a time.
-fn missing_from(read_at: Timestamp) -> u32 {
-    Second::of(read_at.shifted(-nanoseconds(FOLLOW_MARGIN))).0
+/// What is missing of a store that was read last at a time, as a part of its log; all of it if it never was.
+fn missing_since(read_at: Option<Timestamp>, reason: String) -> LostLog {
+    let from = |at: Timestamp| Second::of(at.shifted(-nanoseconds(FOLLOW_MARGIN))).0;
+    LostLog { path: "wal".to_owned(), reason, from: read_at.map_or(0, from), to: u32::MAX }
 }

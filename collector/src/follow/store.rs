@@ -1,18 +1,17 @@
 //! One collector's store, as a process reads it that does not own it.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use profiler_core::Timestamp;
 
-use super::{FollowError, FollowOptions};
+use super::{FollowError, FollowOptions, missing_since};
 use crate::clock::Clock;
-use crate::limits::{FOLLOW_READS_MAX, Limits, TABLE_CACHE_BYTES, TABLE_CACHE_MEMORY_BYTES};
+use crate::limits::{FOLLOW_READS_MAX, Limits};
 use crate::recovery::{Replay, lost_log};
 use crate::state::CollectorState;
 use crate::store::bucket::{self, TableCache, log_elsewhere};
 use crate::store::wal::{self, BucketDisk, ListedLog, LocalDisk, LogContents, LogDisk};
-use crate::store::{LostLog, Manifest, Objects, Second, StoreName, StorePlace};
+use crate::store::{LostLog, Manifest, Objects, StoreName, StorePlace, fits_union};
 
 /// The store of one collector.
 #[derive(Debug)]
@@ -105,7 +104,7 @@ impl FollowedStore {
             return Ok(Change::None);
         }
         let from = opened.last_file + 1;
-        let replay = &opened.replay;
+        let replay = &mut opened.replay;
         let found = wal::follow(&mut *self.log, from, &mut |record| replay.record(record))?;
         // The owner may have removed files meanwhile, because there is a newer version.
         if found.damages > 0 {
@@ -126,13 +125,13 @@ impl FollowedStore {
             let state =
                 CollectorState::open_read_only(self.clock.clone(), limits, self.objects.clone())?;
             let manifest = state.tables.manifest();
-            if !crate::store::fits_union(&manifest) {
+            if !fits_union(&manifest) {
                 return Err(FollowError::TooManyLives { place: self.objects.place() });
             }
             // Events are those of the union.
             state.events.pause(true);
             let state = Arc::new(state);
-            let replay = Replay::new(state.clone());
+            let mut replay = Replay::new(state.clone());
             let mut log_host = None;
             if self.objects.is_bucket() {
                 log_host = log_elsewhere(&self.objects)?;
@@ -164,29 +163,20 @@ impl FollowedStore {
 }
 
 impl Opened {
-    /// The data that this process cannot read, as a part of the log that is missing.
+    /// The data that this process cannot read.
     pub(super) fn unsealed_elsewhere(&self) -> Option<LostLog> {
         let host = self.log_host.as_ref()?;
         let made_at = Timestamp::from_unix_ns(self.state.tables.manifest().made_at_ns);
-        Some(LostLog {
-            path: "wal".to_owned(),
-            reason: format!("data that is not sealed yet is only on the disk of {host}"),
-            from: super::missing_from(made_at),
-            to: Second(u32::MAX).0,
-        })
+        let reason = format!("data that is not sealed yet is only on the disk of {host}");
+        Some(missing_since(Some(made_at), reason))
     }
 }
 
 fn table_cache(options: &FollowOptions, name: &StoreName) -> Result<TableCache, FollowError> {
-    let Some(data) = &options.data else {
-        return Ok(TableCache::memory(options.cache_bytes.unwrap_or(TABLE_CACHE_MEMORY_BYTES)));
-    };
-    let folder = cache_folder(data, name);
-    let bytes_max = options.cache_bytes.unwrap_or(TABLE_CACHE_BYTES);
-    TableCache::in_folder(folder.clone(), bytes_max)
-        .map_err(|source| FollowError::Cache { folder, source })
-}
-
-fn cache_folder(data: &Path, name: &StoreName) -> std::path::PathBuf {
-    data.join("cache").join(name.to_string())
+    let folder = options.data.as_ref().map(|data| data.join("cache").join(name.to_string()));
+    TableCache::of(folder.clone(), options.cache_bytes).map_err(|source| FollowError::Cache {
+        // Memory cannot fail.
+        folder: folder.unwrap_or_default(),
+        source,
+    })
 }

@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 
 use profiler_core::{NodeId, Timestamp};
 
+use super::NamedStore;
 use super::store::{Change, FollowedStore, Opened};
-use super::{NamedStore, missing_from};
 use crate::clock::Clock;
 use crate::ledger::Ledger;
 use crate::limits::{AWAY_AFTER, Limits, RUNS_MAX, UNION_NODES_AT_ONCE, nanoseconds};
@@ -39,7 +39,7 @@ impl Union {
 
     /// Shows readers what the stores have now. `changes` tells which of them have changed.
     pub(super) fn update(&mut self, stores: &[NamedStore], changes: &BTreeMap<usize, Change>) {
-        let missing: Vec<Option<LostLog>> = stores.iter().map(missing_of).collect();
+        let missing: Vec<Option<LostLog>> = stores.iter().map(NamedStore::missing).collect();
         let is_changed = changes.values().any(|change| *change != Change::None);
         if is_changed || missing != self.missing {
             self.adopted.resize_with(stores.len(), Adopted::default);
@@ -51,8 +51,9 @@ impl Union {
             self.missing = missing;
             self.unite(stores);
         }
+        let now = self.state.clock.now();
         for cell in lock(&self.state.registry).all() {
-            note_presence(&cell, self.state.clock.now());
+            note_presence(&cell, now);
         }
     }
 
@@ -137,21 +138,6 @@ fn translated(window: &StoredWindow, adopted: &Adopted, union: &CollectorState) 
         threads: window.threads.translated(node_of, task_of),
         ..window.clone()
     }
-}
-
-/// The part of a store that answers cannot have.
-fn missing_of(named: &NamedStore) -> Option<LostLog> {
-    let store = named.store.as_ref();
-    let Some(reason) = &named.failure else {
-        return store?.opened()?.unsealed_elsewhere();
-    };
-    let read_at = store.and_then(|store| store.read_at);
-    Some(LostLog {
-        path: "wal".to_owned(),
-        reason: reason.clone(),
-        from: read_at.map_or(0, missing_from),
-        to: u32::MAX,
-    })
 }
 
 /// Whether an agent is connected is in no store: one that ships each second is.

@@ -200,9 +200,7 @@ impl Ledger {
                 Outcome::Lost => {
                     let stop = row.record.stop.unwrap_or(now);
                     end_lost(&mut row.record, stop.min(now));
-                    self.note_open(&row.record.name);
-                    self.open_bytes += open_row_bytes(&row);
-                    self.lost.insert(TaskKey::of(&row), Arc::new(row));
+                    self.insert_lost(TaskKey::of(&row), Arc::new(row));
                 }
                 _ => self.upsert(row),
             }
@@ -262,9 +260,7 @@ impl Ledger {
             self.insert_running(None, key.clone(), TaskRow::clone(row));
         }
         for (key, row) in &other.lost {
-            self.open_bytes += open_row_bytes(row);
-            self.note_open(&row.record.name);
-            self.lost.insert(key.clone(), row.clone());
+            self.insert_lost(key.clone(), row.clone());
         }
         let chunks = other.sealing.iter().chain([&other.ended]).flat_map(BTreeMap::values);
         for ((stop, _), row) in chunks.flat_map(|chunk| &chunk.rows) {
@@ -493,6 +489,13 @@ impl Ledger {
         life.bytes += bytes;
         life.owner.iter().for_each(|owner| owner.add_task(bytes));
         self.running.insert(key, Arc::new(row));
+    }
+
+    /// Inserts a lost row that was not running here.
+    fn insert_lost(&mut self, key: TaskKey, row: Arc<TaskRow>) {
+        self.note_open(&row.record.name);
+        self.open_bytes += open_row_bytes(&row);
+        self.lost.insert(key, row);
     }
 
     fn remove_running(&mut self, key: &TaskKey) -> Option<Arc<TaskRow>> {

@@ -6,7 +6,6 @@ use std::path::Path;
 
 use super::{DataError, create_folder};
 use crate::collector::{Collector, Settings};
-use crate::limits::{TABLE_CACHE_BYTES, TABLE_CACHE_MEMORY_BYTES};
 use crate::store::bucket::{self, LogState, Owner, TableCache};
 use crate::store::wal::{self, BucketDisk, LocalDisk, LogDisk};
 use crate::store::{Ack, Objects, StoreGuard, StoreName, StorePlace, Tables};
@@ -71,14 +70,12 @@ impl Collector {
 }
 
 fn table_cache(options: &StoreOptions, data: Option<&Path>) -> Result<TableCache, DataError> {
-    let Some(data) = data else {
-        let bytes_max = options.cache_bytes.unwrap_or(TABLE_CACHE_MEMORY_BYTES);
-        return Ok(TableCache::memory(bytes_max));
-    };
-    let bytes_max = options.cache_bytes.unwrap_or(TABLE_CACHE_BYTES);
-    let folder = data.join("cache");
-    TableCache::in_folder(folder, bytes_max)
-        .map_err(|source| DataError::Directory { folder: data.to_owned(), source })
+    let folder = data.map(|data| data.join("cache"));
+    TableCache::of(folder, options.cache_bytes).map_err(|source| DataError::Directory {
+        // Memory cannot fail.
+        folder: data.map(Path::to_owned).unwrap_or_default(),
+        source,
+    })
 }
 
 /// The log in the bucket, unless the tables need one on a disk.

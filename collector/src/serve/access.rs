@@ -330,8 +330,6 @@ pub(super) async fn refuse_changes(
     request: Request,
     next: Next,
 ) -> Response {
-    let matched = request.extensions().get::<MatchedPath>();
-    let path = matched.map_or("", MatchedPath::as_str).to_owned();
     if need(&request) == Need::Access(Access::Agent) {
         let error = format!(
             "this server only reads the stores in {place}: send to one of their collectors"
@@ -342,8 +340,10 @@ pub(super) async fn refuse_changes(
             Form::Http | Form::Connect => form.denied(Kind::Denied, error),
         };
     }
-    let is_route = |(method, route): &(Method, &str)| *route == path && method == request.method();
-    if NEED_COLLECTOR.iter().any(is_route) {
+    let path = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
+    let is_asked =
+        |(method, route): &(Method, &str)| path == Some(*route) && method == request.method();
+    if NEED_COLLECTOR.iter().any(is_asked) {
         let error = format!(
             "this server only reads the stores in {place}: ask the collector to which the workers report"
         );

@@ -78,15 +78,9 @@ impl UnsealedTelemetry {
 
     /// Adds everything that another store has in memory.
     pub(crate) fn add_all(&mut self, other: &UnsealedTelemetry) {
-        for row in other.sealing.transfers.values().chain(other.open.transfers.values()) {
-            self.open.bytes += row.bytes();
-            let place = self.place(row.record.stop);
-            self.open.transfers.insert(place, row.clone());
-        }
-        for row in other.sealing.samples.values().chain(other.open.samples.values()) {
-            self.open.bytes += row.bytes();
-            let place = self.place(row.sample.at);
-            self.open.samples.insert(place, row.clone());
+        for rows in [&other.sealing, &other.open] {
+            rows.transfers.values().for_each(|row| self.insert_transfer(row.clone()));
+            rows.samples.values().for_each(|row| self.insert_sample(row.clone()));
         }
         for run in other.runs.all() {
             let _ = self.runs.put(RunRow::clone(run));
@@ -104,15 +98,11 @@ impl UnsealedTelemetry {
         let Telemetry { totals: _, transfers, resources, expected, runs } = telemetry;
         for record in transfers {
             let row = TransferRow { worker: worker.clone(), epoch, record };
-            self.open.bytes += row.bytes();
-            let place = self.place(row.record.stop);
-            self.open.transfers.insert(place, Arc::new(row));
+            self.insert_transfer(Arc::new(row));
         }
         for sample in resources {
             let row = ResourceRow { worker: worker.clone(), epoch, sample };
-            self.open.bytes += row.bytes();
-            let place = self.place(row.sample.at);
-            self.open.samples.insert(place, Arc::new(row));
+            self.insert_sample(Arc::new(row));
         }
         for expected in expected {
             self.expect(ExpectedRow { worker: worker.clone(), epoch, expected });
@@ -120,6 +110,18 @@ impl UnsealedTelemetry {
         let worker = Some(worker.clone());
         let put = |run: RunMarker| self.put_run(RunRow::marked(worker.clone(), epoch, run));
         runs.into_iter().filter_map(put).collect()
+    }
+
+    fn insert_transfer(&mut self, row: Arc<TransferRow>) {
+        self.open.bytes += row.bytes();
+        let place = self.place(row.record.stop);
+        self.open.transfers.insert(place, row);
+    }
+
+    fn insert_sample(&mut self, row: Arc<ResourceRow>) {
+        self.open.bytes += row.bytes();
+        let place = self.place(row.sample.at);
+        self.open.samples.insert(place, row);
     }
 
     /// Inserts or replaces a run. Returns the change, if any.

@@ -9,6 +9,7 @@ use std::sync::Mutex;
 
 use bytes::Bytes;
 
+use crate::limits::{TABLE_CACHE_BYTES, TABLE_CACHE_MEMORY_BYTES};
 use crate::sync::lock;
 
 /// Whole files, at most a number of bytes together. The one that was used longest ago goes first.
@@ -43,6 +44,14 @@ pub(crate) enum Cached {
 }
 
 impl TableCache {
+    /// In a folder, or in memory without one, with the size by default of each unless it is given.
+    pub(crate) fn of(folder: Option<PathBuf>, bytes_max: Option<u64>) -> io::Result<TableCache> {
+        match folder {
+            Some(folder) => TableCache::in_folder(folder, bytes_max.unwrap_or(TABLE_CACHE_BYTES)),
+            None => Ok(TableCache::memory(bytes_max.unwrap_or(TABLE_CACHE_MEMORY_BYTES))),
+        }
+    }
+
     pub(crate) fn memory(bytes_max: u64) -> TableCache {
         TableCache { folder: None, bytes_max, state: Mutex::default() }
     }
