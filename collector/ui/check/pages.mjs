@@ -166,7 +166,11 @@ export function pageChecks({ browser, checks, open, at, parameter, graph, apiUrl
     checks.equal(cells[0][1], '1,234,567', 'numbers have separators');
     checks.equal(cells[1].join(), '–,0.25', 'null is no text');
     const text = await page.innerText('main');
-    checks.expect(/first 2 rows/.test(text) && text.includes('data is missing: tables/tasks/1'), 'what is missing', text);
+    checks.expect(
+      /first 2 rows/.test(text) && text.includes('data is missing: tables/tasks/1'),
+      'what is missing',
+      text,
+    );
     await page.selectOption('main select', { label: 'Tables and views' });
     const query = () => page.inputValue('textarea.query');
     checks.equal(await query(), 'SHOW TABLES', 'an example is a query');
