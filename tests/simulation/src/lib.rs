@@ -4,8 +4,8 @@
 //! Reading order: [`program`] (the sampled program), [`pattern`] (a worker's samples of a second),
 //! `dictionary`, [`agent`] (one agent, without a socket), `stream` and [`fleet`] (many, with
 //! sockets), [`record`] (the truth), [`process`] (the collector), `api` and [`audit`] (its answers,
-//! compared with the record), [`capture`] (recorded cycles of a real fleet), [`collisions`] (names of
-//! a hostile one), [`crash`] (all of it, under `kill -9`).
+//! compared with the record), [`capture`] (recorded cycles of a real fleet), [`collisions`] and
+//! [`stranger`] (names and first message of a hostile one), [`crash`] (all of it, under `kill -9`).
 //!
 //! Everything is drawn from a seed: the same seed gives the same programs, seconds and instants.
 //! Scheduling of threads and processes is the system's.
@@ -21,6 +21,7 @@ pub mod process;
 pub mod program;
 pub mod random;
 pub mod record;
+pub mod stranger;
 
 mod api;
 /// The client, generated from `emberline.proto` by `cargo xtask proto`.

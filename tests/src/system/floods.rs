@@ -8,11 +8,12 @@ use std::time::{Duration, SystemTime};
 
 use h2::client::{ResponseFuture, SendRequest};
 use profiler_core::limits::MESSAGE_BYTES_MAX;
+use profiler_core::wire::FlushDeltaCodec;
 use profiler_core::wire::v1::{self, agent_message::Kind};
-use profiler_core::wire::{FlushDeltaCodec, PROTOCOL};
 use prost::Message as _;
 use prost::bytes::Bytes;
 use simulation::collisions::colliding_names;
+use simulation::stranger::hello;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -207,23 +208,13 @@ fn half_messages_take_bounded_memory_and_delay_no_agent() {
 
 /// The first messages of a stranger's worker.
 fn greeting(worker: String) -> [Bytes; 2] {
-    let hello = v1::Hello {
-        protocol: PROTOCOL,
-        worker,
-        epoch: 7,
-        host: "stranger".into(),
-        agent_version: "0.1.0".into(),
-        sampler_mode: "signals".into(),
-        interval_ns: 10_000_000,
-        ..v1::Hello::default()
-    };
     let dictionary = v1::Dictionary {
         string_base: 1,
         strings: vec!["load".into()],
         node_base: 1,
         ..v1::Dictionary::default()
     };
-    [framed(Kind::Hello(hello)), framed(Kind::Dictionary(dictionary))]
+    [framed(Kind::Hello(hello(worker))), framed(Kind::Dictionary(dictionary))]
 }
 
 /// So many flushes of ended tasks, which have so many rows each and a key of that length.

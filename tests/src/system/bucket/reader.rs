@@ -54,3 +54,23 @@ fn a_reader_answers_for_collectors_whose_machine_is_gone() {
     let said = String::from_utf8_lossy(&said.stderr).into_owned();
     assert!(said.contains("answers for 2 collectors: c1, c2"), "{said}");
 }
+
+/// Unsealed data is on the disk of its collector, so a reader says that it lacks it.
+#[test]
+fn a_reader_names_what_a_collector_has_on_its_own_disk() {
+    let _alone = alone();
+    let Some(server) = server() else { return };
+    let data = tempfile::tempdir().unwrap();
+    let collector = start(&server, &["--name", "d1", "--data", data.path().to_str().unwrap()]);
+    let worker = Worker::start("steady", "w1", &collector.url(), &[]);
+    wait_for("an acknowledged flush", || {
+        collector.epochs().iter().any(|epoch| number(epoch, "acked_seq") > 0).then_some(())
+    });
+    let reader = start(&server, &["--read-only"]);
+    let workers = reader.json("/api/v1/workers");
+    let reason = workers["stores"][0]["incomplete"].as_str().unwrap();
+    assert!(reason.contains("only on the disk of"), "{reason}");
+    let profile = reader.json("/api/v1/profile?from=-1h");
+    assert_eq!(profile["corrupt_files"], serde_json::json!(["d1/wal"]));
+    drop(worker.finish());
+}

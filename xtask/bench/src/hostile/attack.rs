@@ -13,10 +13,11 @@ use profiler_core::limits::{MESSAGE_BYTES_MAX, NAME_BYTES_MAX};
 use profiler_core::wire::FlushDeltaCodec;
 use profiler_core::wire::v1::{self, agent_message, collector_message};
 use simulation::collisions::colliding_names;
+use simulation::stranger::hello;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use super::http2::{AgentStream, Connection, framed, half_message, hello};
+use super::http2::{AgentStream, Connection, framed, half_message};
 use super::sockets;
 
 /// An attack.
@@ -177,7 +178,7 @@ async fn half_messages(address: SocketAddr, open: Arc<AtomicU64>, refused: Arc<A
 }
 
 async fn attach(stream: &mut AgentStream, worker: String) -> Result<()> {
-    stream.send(hello(worker)).await?;
+    stream.send(agent_message::Kind::Hello(hello(worker))).await?;
     timeout(ANSWER_MAX, stream.receive()).await?.map(drop)
 }
 

@@ -8,8 +8,7 @@ use bytes::{Buf as _, Bytes, BytesMut};
 use h2::client::{Builder, SendRequest};
 use h2::{RecvStream, SendStream};
 use http::{Method, Request};
-use profiler_core::wire::PROTOCOL;
-use profiler_core::wire::v1::{AgentMessage, CollectorMessage, Hello, agent_message};
+use profiler_core::wire::v1::{AgentMessage, CollectorMessage, agent_message};
 use prost::Message as _;
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
@@ -133,18 +132,4 @@ fn decode(received: &mut BytesMut) -> Result<Option<CollectorMessage>> {
     }
     received.advance(PREFIX_BYTES);
     Ok(Some(CollectorMessage::decode(received.split_to(length))?))
-}
-
-/// The first message of a worker. Its epoch is one without a key.
-pub(super) fn hello(worker: String) -> agent_message::Kind {
-    agent_message::Kind::Hello(Hello {
-        protocol: PROTOCOL,
-        worker,
-        epoch: 7,
-        host: "stranger".into(),
-        agent_version: "0.1.0".into(),
-        sampler_mode: "signals".into(),
-        interval_ns: 10_000_000,
-        ..Hello::default()
-    })
 }
