@@ -20,8 +20,9 @@ pub struct StoreOptions {
     pub name: StoreName,
     /// What an acknowledgment means.
     pub ack: Ack,
-    /// Most bytes of tables that are kept near. Default: [`TABLE_CACHE_BYTES`] in the data folder, or
-    /// [`TABLE_CACHE_MEMORY_BYTES`] in memory.
+    /// Most bytes of tables that are kept near. Default:
+    /// [`TABLE_CACHE_BYTES`](crate::limits::TABLE_CACHE_BYTES) in the data folder, or
+    /// [`TABLE_CACHE_MEMORY_BYTES`](crate::limits::TABLE_CACHE_MEMORY_BYTES) in memory.
     pub cache_bytes: Option<u64>,
 }
 
