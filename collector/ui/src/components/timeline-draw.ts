@@ -1,6 +1,7 @@
 // Draws a timeline as stacked steps, with axes.
 
 import { taskColor, variable } from '../core/colors';
+import { tickStep } from '../core/ticks';
 import { clock, digits, timeStepMs } from '../core/time';
 
 export interface Layer {
@@ -125,8 +126,7 @@ function drawGrid(
   context.font = '11px system-ui, sans-serif';
   context.textBaseline = 'middle';
   context.textAlign = 'right';
-  const power = 10 ** Math.floor(Math.log10((most * TICK_Y_PX) / height));
-  const step = [1, 2, 5, 10].map((one) => one * power).find((one) => (one / most) * height >= TICK_Y_PX) ?? most;
+  const step = tickStep(most, (most * TICK_Y_PX) / height);
   for (let value = 0; value <= most; value += step) {
     const y = Math.round(top + height - (height * value) / most);
     context.fillStyle = line;

@@ -87,7 +87,7 @@ export function TaskComparison({ answer, chosen }: Properties) {
       )}
       {more > 0 && (
         <p class="soft">
-          {quantity(more, 'more name')} with smaller changes{' '}
+          {quantity(more, 'more name')} with smaller changes or tasks on one side only{' '}
           {!showsAll && (
             <button class="link" onClick={() => setShowsAll(true)}>
               show more
