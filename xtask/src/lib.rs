@@ -1,6 +1,7 @@
 //! What the developer commands share: the workspace's root, cargo, the built `emberline`, and the
 //! page in a browser.
 
+pub mod ballista;
 pub mod page;
 pub mod page_bundle;
 
@@ -41,8 +42,20 @@ pub fn cargo(arguments: &[&str]) -> Command {
 /// # Errors
 /// If the build fails.
 pub fn emberline() -> Result<PathBuf> {
-    let build = ["build", "--release", "--package", "emberline-cli", "--message-format", "json"];
-    let output = cargo(&build).stderr(Stdio::inherit()).output()?;
+    built(&["build", "--release", "--package", "emberline-cli", "--message-format", "json"])
+}
+
+/// The same with the client of S3 servers, in the selection of features that `cargo xtask test` uses.
+///
+/// # Errors
+/// If the build fails.
+pub fn emberline_with_s3() -> Result<PathBuf> {
+    let features = ["--features", "emberline-cli/s3", "--message-format", "json"];
+    built(&[&["build", "--release", "--workspace", "--all-targets"][..], &features].concat())
+}
+
+fn built(build: &[&str]) -> Result<PathBuf> {
+    let output = cargo(build).stderr(Stdio::inherit()).output()?;
     ensure!(output.status.success(), "cargo {} failed", build.join(" "));
     // Cargo's messages name the binary, wherever the target directory is.
     let messages = String::from_utf8(output.stdout)?;

@@ -12,7 +12,8 @@ mod test;
 mod tidy;
 
 use std::ffi::OsString;
-use std::process::ExitCode;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, ExitCode};
 
 use anyhow::{Context as _, Result, bail};
 use clap::{Parser, Subcommand};
@@ -47,6 +48,9 @@ enum Task {
     /// Runs 6,000 seeds of `simulate`, then stresses the sampler: a million threads, 100,000 libraries,
     /// 10,000 processes at 1 kHz.
     Soak(soak::Options),
+    /// Starts a bucket, two collectors, a fleet and a Ballista cluster on this machine, prints their addresses,
+    /// and ends all of it at Ctrl-C.
+    Cluster(Forwarded),
     /// Writes the Rust code of profiler-core/proto/emberline.proto (no protoc needed).
     Proto(Forwarded),
     /// Writes the page's bundle, collector/page, from its sources in collector/ui (needs Node.js).
@@ -72,6 +76,7 @@ fn main() -> ExitCode {
         Task::Test(options) => test::run(&options),
         Task::Tidy(options) => tidy::run(&options),
         Task::Bench(forwarded) => forwarded.run("bench"),
+        Task::Cluster(forwarded) => forwarded.become_command("cluster"),
         Task::Crash(forwarded) => forwarded.run("crash"),
         Task::Simulate(forwarded) => simulate(&forwarded.arguments),
         Task::Fuzz(options) => fuzz::run(&options),
@@ -104,12 +109,22 @@ fn simulate(arguments: &[OsString]) -> Result<()> {
 impl Forwarded {
     /// Runs `emberline-bench`, which needs our own crates and gRPC; this program needs neither.
     fn run(&self, command: &str) -> Result<()> {
-        let mut bench =
-            xtask::cargo(&["run", "--release", "--quiet", "--package", "emberline-bench", "--"]);
-        let status = bench.arg(command).args(&self.arguments).status().context("starting cargo")?;
+        let status = self.command(command).status().context("starting cargo")?;
         if !status.success() {
             bail!("`cargo xtask {command}` failed ({status})");
         }
         Ok(())
+    }
+
+    /// The same in place of this process, so that Ctrl-C goes to the command alone and its end is ours.
+    fn become_command(&self, command: &str) -> Result<()> {
+        Err(self.command(command).exec()).context("starting cargo")
+    }
+
+    fn command(&self, command: &str) -> Command {
+        let mut bench =
+            xtask::cargo(&["run", "--release", "--quiet", "--package", "emberline-bench", "--"]);
+        bench.arg(command).args(&self.arguments);
+        bench
     }
 }

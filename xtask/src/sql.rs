@@ -1,8 +1,9 @@
-//! The step `sql` of `cargo xtask test`: a program with the feature `sql`, its lints and unit tests, and the tests of
-//! whole systems that need it. It is no part of the whole command, because it compiles 150 crates more.
+//! The steps `sql` and `cluster` of `cargo xtask test`: a program with the feature `sql`, its lints and unit tests, and
+//! the tests of whole systems that need it; and those that need Ballista. They are no part of the whole command,
+//! because they compile 150 crates more, and 250 more.
 
 use anyhow::{Result, bail};
-use xtask::{announce, cargo, root};
+use xtask::{announce, ballista, cargo, root};
 
 /// Apart from the other builds, whose dependencies have fewer features.
 const TARGET_FOLDER: &str = "target/sql";
@@ -49,6 +50,35 @@ pub(crate) fn run() -> Result<()> {
     }
     let program = root().join(TARGET_FOLDER).join("release/emberline");
     run_cargo(SYSTEM_TESTS, &[(PROGRAM_VARIABLE, &program.display().to_string())])
+}
+
+/// The tests of Ballista clusters and of `cargo xtask cluster`.
+const CLUSTER_TESTS: &[&str] = &[
+    "test",
+    "--release",
+    "--workspace",
+    "--features=emberline-cli/s3",
+    "--test=system",
+    "sql_cluster::",
+];
+
+/// Names the folder with the programs of Ballista for these tests.
+const BALLISTA_VARIABLE: &str = "EMBERLINE_TEST_BALLISTA";
+
+/// Builds the programs of a cluster, and tests with them.
+///
+/// # Errors
+/// If a build or a test fails.
+pub(crate) fn run_cluster() -> Result<()> {
+    let emberline = ballista::emberline()?.display().to_string();
+    let programs = ballista::programs()?.display().to_string();
+    // The tests start `emberline-bench`, which is next to them.
+    run_cargo(
+        &["build", "--release", "--workspace", "--all-targets", "--features=emberline-cli/s3"],
+        &[],
+    )?;
+    let environment = [(PROGRAM_VARIABLE, &*emberline), (BALLISTA_VARIABLE, &*programs)];
+    run_cargo(CLUSTER_TESTS, &environment)
 }
 
 fn run_cargo(arguments: &[&str], environment: &[(&str, &str)]) -> Result<()> {

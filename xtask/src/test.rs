@@ -39,6 +39,9 @@ pub(crate) struct Options {
     /// Run only the step `sql`, which is no part of the whole.
     #[arg(long, conflicts_with_all = ["quick", "only", "clients", "readers"])]
     sql: bool,
+    /// Run only the step `cluster`, which is no part of the whole.
+    #[arg(long, conflicts_with_all = ["quick", "only", "clients", "readers", "sql"])]
+    cluster: bool,
     /// The collector that the step `clients` runs. Default: target/release/emberline.
     #[arg(long, value_name = "FILE")]
     emberline: Option<PathBuf>,
@@ -88,6 +91,8 @@ enum Step {
     Clients,
     /// A program with the feature `sql`; only if it is asked for.
     Sql,
+    /// A Ballista cluster, and `cargo xtask cluster`; only if it is asked for.
+    Cluster,
 }
 
 /// The client of S3 servers. All steps select it but the build of the program that is shipped, which does not have it.
@@ -313,8 +318,11 @@ impl Options {
         if self.readers {
             return step == Step::Readers;
         }
-        if self.sql || step == Step::Sql {
-            return step == Step::Sql && (self.sql || self.only.contains(&step));
+        if self.sql || self.cluster {
+            return step == if self.sql { Step::Sql } else { Step::Cluster };
+        }
+        if matches!(step, Step::Sql | Step::Cluster) {
+            return self.only.contains(&step);
         }
         is_named && !self.skip.contains(&step) && (is_quick || !self.quick)
     }
@@ -398,6 +406,7 @@ impl Step {
                 Ok(missing.map_or(Outcome::Passed, Outcome::Skipped))
             }
             Step::Sql => sql::run().map(|()| Outcome::Passed),
+            Step::Cluster => sql::run_cluster().map(|()| Outcome::Passed),
         }
     }
 }
@@ -555,8 +564,9 @@ mod tests {
 
     #[test]
     fn steps_are_chosen_by_name() {
-        assert_eq!(steps(&[]).len(), Step::value_variants().len() - 1, "all but `sql`");
+        assert_eq!(steps(&[]).len(), Step::value_variants().len() - 2, "all but `sql`, `cluster`");
         assert_eq!(steps(&["--sql"]), ["sql"]);
+        assert_eq!(steps(&["--cluster"]), ["cluster"]);
         assert_eq!(steps(&["--only", "page,sql"]), ["page", "sql"]);
         assert_eq!(steps(&["--clients"]), ["clients"]);
         assert_eq!(steps(&["--only", "clients"]), ["clients"]);

@@ -1,6 +1,7 @@
 //! Definition of the command line; [`crate::command`] has what each command does.
 
 mod activity;
+mod cluster;
 mod compare;
 mod debuginfod;
 mod doctor;
@@ -25,6 +26,9 @@ pub(crate) use activity::{
     ResourcesArgs, ResourcesFormat, RunArgs, RunCommand, RunsArgs, TimeArgs, TimeRow,
     TransfersArgs, WatchArgs,
 };
+pub(crate) use cluster::ClusterArgs;
+#[cfg(feature = "ballista")]
+pub(crate) use cluster::SchedulerAddress;
 pub(crate) use compare::{CompareArgs, CompareFormat, TimeSpan};
 pub(crate) use debuginfod::DebuginfodUrls;
 pub(crate) use doctor::{DoctorArgs, DoctorFormat};

@@ -63,6 +63,14 @@ pub(super) fn age(text: &str) -> Result<Duration, String> {
 
 /// A size such as `500MB` or `2GiB`, in bytes.
 pub(super) fn size(text: &str) -> Result<u64, String> {
+    match any_size(text)? {
+        bytes if bytes >= RETENTION_BYTES_LEAST => Ok(bytes),
+        _ => Err("it must be at least 10MB".to_owned()),
+    }
+}
+
+/// The same without a least size.
+pub(super) fn any_size(text: &str) -> Result<u64, String> {
     const UNITS: [(&str, u64); 6] = [
         ("MB", 1_000_000),
         ("GB", 1_000_000_000),
@@ -75,11 +83,7 @@ pub(super) fn size(text: &str) -> Result<u64, String> {
         "a size is a whole number with its unit (MB, GB, TB, MiB, GiB, TiB), such as 500MB or 2GiB"
             .to_owned()
     })?;
-    match number.checked_mul(factor) {
-        Some(bytes) if bytes >= RETENTION_BYTES_LEAST => Ok(bytes),
-        Some(_) => Err("it must be at least 10MB".to_owned()),
-        None => Err("it must be at most 16777215TiB".to_owned()),
-    }
+    number.checked_mul(factor).ok_or_else(|| "it must be at most 16777215TiB".to_owned())
 }
 
 #[cfg(test)]

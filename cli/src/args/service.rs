@@ -8,6 +8,7 @@ use collector::serve::Listen;
 use collector::store::{StoreName, StorePlace};
 
 use super::LISTEN_DEFAULT;
+use super::cluster::ClusterArgs;
 use super::debuginfod::{DebuginfodUrls, debuginfod_urls};
 use super::query::milliseconds;
 use super::quota::{QuotaArg, quota};
@@ -102,6 +103,9 @@ pub(crate) struct ServeArgs {
     /// (default 256MiB). With --read-only: for each collector.
     #[arg(long, value_name = "SIZE", requires = "store", value_parser = size, help_heading = "Bucket")]
     pub(crate) cache_size: Option<u64>,
+
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
 
     /// Folder with debug files in GNU layout, `DIR/.build-id/xx/yyyy.debug`: names of functions for
     /// stripped programs. See also `emberline symbols`.
@@ -250,6 +254,10 @@ pub(crate) struct DemoArgs {
     /// in use.
     #[arg(long, value_name = "ADDR")]
     pub(crate) listen: Option<SocketAddr>,
+
+    /// Run only the fleet, which reports to these collectors, separated by commas: the demo starts none.
+    #[arg(long, value_name = "URLS", conflicts_with_all = ["listen", "data", "out"])]
+    pub(crate) collector: Option<String>,
 
     /// Folder of the collector's store, created if it does not exist. A demo started again with the same
     /// folder has its history. Default: no store.

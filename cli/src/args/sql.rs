@@ -6,6 +6,7 @@ use clap::Args;
 use collector::limits::SQL_ROWS_MAX;
 use collector::store::{StoreName, StorePlace};
 
+use super::cluster::ClusterArgs;
 use super::query::{FileFormat, OutputArgs, UrlArgs};
 
 /// `emberline sql`
@@ -15,7 +16,8 @@ use super::query::{FileFormat, OutputArgs, UrlArgs};
     emberline sql \"SELECT * FROM tasks WHERE outcome = 'failed'\" -o failed.parquet\n  \
     emberline sql \"SHOW TABLES\"\n  \
     emberline sql --data /var/lib/emberline - < question.sql\n  \
-    emberline sql --store s3://profiles/prod \"SELECT DISTINCT collector FROM workers\"\n\n\
+    emberline sql --store s3://profiles/prod \"SELECT DISTINCT collector FROM workers\"\n  \
+    emberline sql --store s3://profiles/prod --scheduler ballista:50050 \"SELECT …\"\n\n\
     A statement reads views with names: samples, stacks, tasks, phases, transfers,\n\
     resources, workers. samples is by the minute; samples('1s') and others select a\n\
     resolution: 1s, 1m, 10m, 1h, 1d. docs/SQL.md lists columns and examples. Data of\n\
@@ -40,6 +42,9 @@ pub(crate) struct SqlArgs {
     /// With --store, read the store of this collector only; may be repeated.
     #[arg(long, value_name = "NAME", requires = "store")]
     pub(crate) name: Vec<StoreName>,
+
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
 
     /// Maximum number of rows, 1 to 1000000. Default: 10000.
     #[arg(long, value_name = "COUNT",

@@ -42,6 +42,9 @@ pub(crate) fn run(args: DemoArgs) -> anyhow::Result<()> {
     // Before the fleet starts, so that an early Ctrl-C stops it cleanly too.
     let stop = StopRequests::listen().context("could not listen for Ctrl-C and SIGTERM")?;
     let stop = runtime.spawn(stop.first());
+    if let Some(collectors) = &args.collector {
+        return fleet_alone(&args, collectors, &runtime, stop);
+    }
 
     let tokens = DemoTokens::create()?;
     let program = std::env::current_exe().context("could not find this program itself")?;
@@ -71,6 +74,21 @@ pub(crate) fn run(args: DemoArgs) -> anyhow::Result<()> {
     let _ = end.send(());
     let served = runtime.block_on(serving).context("the collector panicked");
     done.and(served?.map_err(Into::into))
+}
+
+/// Runs a fleet that reports to collectors which somebody else has started.
+fn fleet_alone(
+    args: &DemoArgs,
+    collectors: &str,
+    runtime: &Runtime,
+    stop: JoinHandle<()>,
+) -> anyhow::Result<()> {
+    let exe = std::env::current_exe().context("could not find this program itself")?;
+    let workers = usize::try_from(args.workers)?;
+    let fleet = Fleet::spawn(FleetOptions { workers, ..FleetOptions::new(exe, collectors) })?;
+    say(&format!("{workers} workers report to {collectors}"));
+    runtime.block_on(wait(args.seconds, stop));
+    check(&fleet.stop()?)
 }
 
 /// A demo whose collector is served.

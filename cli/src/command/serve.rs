@@ -18,7 +18,8 @@ use tls::CertificateFiles;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::forward;
-use crate::args::{AckArg, DebuginfodUrls, ScrapeArg, ServeArgs, quota_settings};
+use super::sql::NO_BALLISTA;
+use crate::args::{AckArg, ClusterArgs, DebuginfodUrls, ScrapeArg, ServeArgs, quota_settings};
 use crate::client::external::{fetch_profile, without_secrets};
 use crate::exit::BadInput;
 use crate::output::say;
@@ -123,13 +124,29 @@ fn store_lines(store: Option<&StoreOptions>, data: Option<&Path>) -> Vec<String>
 /// Where the collector's store is, as arguments of `emberline sql`; `None` if it keeps nothing.
 fn store_arguments(args: &ServeArgs) -> Option<Vec<OsString>> {
     let Some(place) = &args.store else {
-        return args.data.as_deref().map(data_arguments);
+        let mut arguments = data_arguments(args.data.as_deref()?);
+        arguments.extend(cluster_arguments(&args.cluster));
+        return Some(arguments);
     };
     let mut arguments: Vec<OsString> = vec!["--store".into(), place.to_string().into()];
     if let Some(name) = &args.name {
         arguments.extend(["--name".into(), name.to_string().into()]);
     }
+    arguments.extend(cluster_arguments(&args.cluster));
     Some(arguments)
+}
+
+/// The cluster of queries as arguments of `emberline sql`.
+fn cluster_arguments(args: &ClusterArgs) -> Vec<OsString> {
+    let Some(scheduler) = &args.scheduler else { return Vec::new() };
+    // A number of bytes has no unit, and 1 MB more does not matter to a cluster.
+    let size = format!("{}MB", args.distribute_over.div_ceil(1_000_000));
+    vec![
+        "--scheduler".into(),
+        scheduler.to_string().into(),
+        "--distribute-over".into(),
+        size.into(),
+    ]
 }
 
 /// The same for a folder.
@@ -169,6 +186,9 @@ async fn serve(args: ServeArgs) -> anyhow::Result<()> {
     let stop = StopRequests::listen().context("could not listen for Ctrl-C and SIGTERM")?;
     survive_hangup().context("could not listen for SIGHUP")?;
     let store = store_options(&args);
+    if args.cluster.scheduler.is_some() && !cfg!(feature = "ballista") {
+        return Err(BadInput(NO_BALLISTA.to_owned()).into());
+    }
     let sql = sql_program(store_arguments(&args))?;
     let follow = follow_options(&args);
     let store_lines = match &follow {

@@ -12,7 +12,13 @@ use crate::client::Client;
 use crate::exit::BadInput;
 use crate::format;
 use crate::output::{json_line, put, say_wrapped};
+#[cfg(feature = "sql")]
+use crate::sql::{Cluster, NamedStore};
 use crate::view::View as _;
+
+/// Why a program has no client of a cluster.
+pub(super) const NO_BALLISTA: &str = "this program was built without the feature `ballista`, so it cannot use \
+    --scheduler; run: cargo install --features sql,ballista emberline-cli";
 
 pub(crate) fn run(args: &SqlArgs) -> anyhow::Result<()> {
     let file = args.output.file();
@@ -28,7 +34,13 @@ pub(crate) fn run(args: &SqlArgs) -> anyhow::Result<()> {
         reject_terminal(extension, file, &format!("rows.{extension}"))?;
     }
     let asked = SqlRequest { query: query(args)?, format: asked_format, rows: args.rows };
-    let content = if args.data.is_some() || args.store.is_some() {
+    let is_local = args.data.is_some() || args.store.is_some();
+    if args.cluster.scheduler.is_some() && !is_local {
+        let text = "--scheduler needs --data or --store; a collector has its own scheduler: emberline serve \
+                    --scheduler HOST:PORT";
+        return Err(BadInput(text.to_owned()).into());
+    }
+    let content = if is_local {
         from_store(args, &asked)?
     } else {
         Client::new(&args.url.url)?.post("sql", &asked)?.body
@@ -68,7 +80,24 @@ fn from_store(args: &SqlArgs, asked: &SqlRequest) -> anyhow::Result<Vec<u8>> {
         crate::sql::limit_process()?;
     }
     let stores = crate::sql::open(args.data.as_deref(), args.store.as_ref(), &args.name)?;
-    crate::sql::answer(stores, asked)
+    let cluster = cluster(args, &stores)?;
+    crate::sql::answer(stores, asked, cluster)
+}
+
+#[cfg(feature = "ballista")]
+fn cluster(args: &SqlArgs, stores: &[NamedStore]) -> anyhow::Result<Option<Cluster>> {
+    let Some(scheduler) = args.cluster.scheduler.clone() else { return Ok(None) };
+    let place = args.store.as_ref();
+    Cluster::new(scheduler, args.cluster.distribute_over, args.data.as_deref(), place, stores)
+        .map(Some)
+}
+
+#[cfg(all(feature = "sql", not(feature = "ballista")))]
+fn cluster(args: &SqlArgs, _: &[NamedStore]) -> anyhow::Result<Option<Cluster>> {
+    match args.cluster.scheduler {
+        None => Ok(None),
+        Some(_) => Err(BadInput(NO_BALLISTA.to_owned()).into()),
+    }
 }
 
 #[cfg(not(feature = "sql"))]

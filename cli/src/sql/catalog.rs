@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use collector::store::SnapshotTable;
 use datafusion::catalog::{
     MemTable, MemorySchemaProvider, SchemaProvider as _, TableFunctionArgs, TableFunctionImpl,
     TableProvider,
@@ -30,9 +31,8 @@ pub(super) async fn register(context: &SessionContext, stores: Vec<NamedStore>) 
         let url = ObjectStoreUrl::parse(format!("emberline://store{number}"))?;
         context.register_object_store(url.as_ref(), snapshot.object_store());
         let schema = Arc::new(MemorySchemaProvider::new());
-        for table in snapshot.tables() {
-            let table_name = table.name.clone();
-            schema.register_table(table_name, Arc::new(FileTable::new(url.clone(), table)))?;
+        for (name, table) in file_tables(&url, snapshot.tables()) {
+            schema.register_table(name, table)?;
         }
         let tree = Arc::new(snapshot.into_stacks());
         let nodes = stacks::node_table(&tree)?;
@@ -55,6 +55,27 @@ pub(super) async fn register(context: &SessionContext, stores: Vec<NamedStore>) 
         context.register_udtf(name, Arc::new(ByResolution { name, views: by_resolution }));
     }
     Ok(())
+}
+
+/// The tables of a store by name.
+fn file_tables(
+    url: &ObjectStoreUrl,
+    tables: Vec<SnapshotTable>,
+) -> BTreeMap<String, Arc<FileTable>> {
+    let table =
+        |table: SnapshotTable| (table.name.clone(), Arc::new(FileTable::new(url.clone(), table)));
+    let mut tables: BTreeMap<String, Arc<FileTable>> = tables.into_iter().map(table).collect();
+    for resolution in views::RESOLUTIONS {
+        // Without stacks, and without workers.
+        let names = [format!("totals_{resolution}"), format!("samples_{resolution}_all")];
+        let summaries = names.iter().filter_map(|name| tables.get(name).cloned()).collect();
+        let samples = tables.remove(&format!("samples_{resolution}")).and_then(Arc::into_inner);
+        if let Some(samples) = samples {
+            let samples = Arc::new(samples.with_summaries(summaries));
+            tables.insert(format!("samples_{resolution}"), samples);
+        }
+    }
+    tables
 }
 
 /// A function such as `samples('1s')`.

@@ -6,7 +6,9 @@ use collector::store::{SnapshotFile, SnapshotTable};
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::stats::Precision;
-use datafusion::common::{ColumnStatistics, Result, ScalarValue, Statistics, project_schema};
+use datafusion::common::{
+    Column, ColumnStatistics, Result, ScalarValue, Statistics, project_schema,
+};
 use datafusion::datasource::TableType;
 use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::physical_plan::{FileGroup, FileScanConfigBuilder, ParquetSource};
@@ -15,9 +17,16 @@ use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::empty::EmptyExec;
+#[cfg(feature = "ballista")]
+use {
+    super::stacks::uses_stacks, datafusion::common::DFSchema,
+    datafusion::common::pruning::PrunableStatistics, datafusion::execution::SessionState,
+    datafusion::logical_expr::TableScan, datafusion::logical_expr::utils::conjunction,
+    datafusion::physical_optimizer::pruning::PruningPredicateBuilder,
+};
 
 /// The column with the start of the period, in tables of sums.
-const PERIOD: &str = "ts";
+pub(super) const PERIOD: &str = "ts";
 
 /// A table of one store.
 #[derive(Debug)]
@@ -25,15 +34,38 @@ pub(super) struct FileTable {
     store: ObjectStoreUrl,
     schema: SchemaRef,
     files: Vec<SnapshotFile>,
+    /// Tables with the same sums and fewer columns, the smallest first.
+    summaries: Vec<Arc<FileTable>>,
 }
 
 impl FileTable {
     pub(super) fn new(store: ObjectStoreUrl, table: SnapshotTable) -> FileTable {
-        FileTable { store, schema: Arc::new(with_views(&table.schema)), files: table.files }
+        let schema = Arc::new(with_views(&table.schema));
+        FileTable { store, schema, files: table.files, summaries: Vec::new() }
+    }
+
+    pub(super) fn with_summaries(self, summaries: Vec<Arc<FileTable>>) -> FileTable {
+        FileTable { summaries, ..self }
+    }
+
+    /// The smallest table that has the sums of these columns.
+    pub(super) fn summary<'a>(
+        &self,
+        columns: impl Iterator<Item = &'a Column> + Clone,
+    ) -> Option<Arc<FileTable>> {
+        let has_all = |table: &&Arc<FileTable>| {
+            columns.clone().all(|column| table.schema.index_of(&column.name).is_ok())
+        };
+        self.summaries.iter().find(has_all).cloned()
     }
 
     /// A file, with the bounds of its periods: so it is not opened for a range that it has nothing of.
     fn file(&self, file: &SnapshotFile) -> PartitionedFile {
+        let statistics = Arc::new(self.statistics(file));
+        PartitionedFile::new(file.path.clone(), file.bytes).with_statistics(statistics)
+    }
+
+    fn statistics(&self, file: &SnapshotFile) -> Statistics {
         let mut statistics = Statistics::new_unknown(&self.schema);
         statistics.num_rows = Precision::Exact(usize::try_from(file.rows).unwrap_or(usize::MAX));
         if let Some(seconds) = &file.seconds
@@ -50,7 +82,30 @@ impl FileTable {
                 ..ColumnStatistics::new_unknown()
             };
         }
-        PartitionedFile::new(file.path.clone(), file.bytes).with_statistics(Arc::new(statistics))
+        statistics
+    }
+
+    /// The files that may have rows which fulfill these conditions.
+    #[cfg(feature = "ballista")]
+    pub(super) fn matching_files(
+        &self,
+        state: &SessionState,
+        scan: &TableScan,
+    ) -> Result<Vec<&SnapshotFile>> {
+        let table = DFSchema::try_from_qualified_schema(scan.table_name.clone(), &self.schema)?;
+        let conditions = scan.filters.iter().filter(|expr| !uses_stacks(expr)).cloned();
+        let Some(condition) = conjunction(conditions) else {
+            return Ok(self.files.iter().collect());
+        };
+        let condition = state.create_physical_expr(condition, &table)?;
+        let statistics = self.files.iter().map(|file| Arc::new(self.statistics(file))).collect();
+        let statistics = PrunableStatistics::new(statistics, self.schema.clone());
+        let predicate = PruningPredicateBuilder::new()
+            .with_file_schema(self.schema.clone())
+            .try_build(condition)?;
+        let may_match = predicate.prune(&statistics)?;
+        let files = self.files.iter().zip(may_match);
+        Ok(files.filter_map(|(file, may_match)| may_match.then_some(file)).collect())
     }
 }
 

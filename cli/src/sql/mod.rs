@@ -8,9 +8,12 @@
 //! that is no query is rejected.
 
 mod catalog;
+#[cfg(feature = "ballista")]
+mod cluster;
 mod encode;
 mod file_table;
 mod stacks;
+mod sums_first;
 mod views;
 
 use std::path::Path;
@@ -25,7 +28,11 @@ use collector::limits::{
 use collector::store::{StoreLocation, StoreName, StorePlace, StoreSnapshot};
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::SchemaRef;
+#[cfg(not(feature = "ballista"))]
+use datafusion::dataframe::DataFrame;
 use datafusion::error::DataFusionError;
+#[cfg(not(feature = "ballista"))]
+use datafusion::execution::SendableRecordBatchStream;
 use datafusion::execution::SessionStateBuilder;
 use datafusion::execution::memory_pool::FairSpillPool;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
@@ -34,8 +41,23 @@ use datafusion::sql::sqlparser::parser::ParserError;
 use profiler_core::Timestamp;
 use tokio_stream::StreamExt as _;
 
+use self::sums_first::SumsFirst;
 use crate::exit::BadInput;
 use crate::limited;
+
+#[cfg(feature = "ballista")]
+pub(crate) use self::cluster::Cluster;
+
+/// This program cannot use a cluster.
+#[cfg(not(feature = "ballista"))]
+pub(crate) enum Cluster {}
+
+#[cfg(not(feature = "ballista"))]
+impl Cluster {
+    async fn execute(&self, _: DataFrame) -> Result<SendableRecordBatchStream, DataFusionError> {
+        match *self {}
+    }
+}
 
 /// Most threads that compute.
 const THREADS_MAX: usize = 8;
@@ -107,11 +129,15 @@ pub(crate) fn open(
     names.into_iter().map(read).collect()
 }
 
-/// Answers a query from these stores.
+/// Answers a query from these stores. The cluster takes its large sums, if there is one.
 ///
 /// # Errors
 /// [`BadInput`] if the query is invalid or needs too much.
-pub(crate) fn answer(stores: Vec<NamedStore>, asked: &SqlRequest) -> anyhow::Result<Vec<u8>> {
+pub(crate) fn answer(
+    stores: Vec<NamedStore>,
+    asked: &SqlRequest,
+    cluster: Option<Cluster>,
+) -> anyhow::Result<Vec<u8>> {
     let facts = Facts::of(&stores);
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -119,8 +145,7 @@ pub(crate) fn answer(stores: Vec<NamedStore>, asked: &SqlRequest) -> anyhow::Res
         .enable_all()
         .build()
         .context("could not start threads")?;
-    let rows_max = asked.rows.map_or(SQL_ROWS_DEFAULT, |rows| rows as usize);
-    let query = run(stores, &asked.query, rows_max, threads);
+    let query = run(stores, asked, cluster, threads);
     let rows = runtime.block_on(async { tokio::time::timeout(SQL_TIME_MAX, query).await });
     runtime.shutdown_timeout(Duration::ZERO);
     let rows = rows.map_err(|_| {
@@ -134,19 +159,22 @@ pub(crate) fn answer(stores: Vec<NamedStore>, asked: &SqlRequest) -> anyhow::Res
 
 async fn run(
     stores: Vec<NamedStore>,
-    query: &str,
-    rows_max: usize,
+    asked: &SqlRequest,
+    cluster: Option<Cluster>,
     threads: usize,
 ) -> Result<Rows, DataFusionError> {
     let context = context(threads)?;
     catalog::register(&context, stores).await?;
     let read_only =
         SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
-    let frame = context.sql_with_options(query, read_only).await?;
+    let frame = context.sql_with_options(&asked.query, read_only).await?;
     let schema: SchemaRef = Arc::new(frame.schema().as_arrow().clone());
-    let mut stream = frame.execute_stream().await?;
+    let mut stream = match cluster {
+        Some(cluster) => cluster.execute(frame).await?,
+        None => frame.execute_stream().await?,
+    };
     let mut rows = Rows { schema, batches: Vec::new(), is_truncated: false };
-    let mut room = rows_max;
+    let mut room = asked.rows.map_or(SQL_ROWS_DEFAULT, |rows| rows as usize);
     let mut bytes = 0;
     while let Some(batch) = stream.next().await {
         let batch = batch?;
@@ -168,10 +196,12 @@ async fn run(
 }
 
 fn context(threads: usize) -> Result<SessionContext, DataFusionError> {
-    let config = SessionConfig::new()
+    let mut config = SessionConfig::new()
         .with_default_catalog_and_schema("emberline", "public")
         .with_information_schema(true)
         .with_target_partitions(threads);
+    // `SumsFirst` is the last rule. A second pass would try conditions on stacks before the sum again.
+    config.options_mut().optimizer.max_passes = 1;
     let runtime = RuntimeEnvBuilder::new()
         .with_memory_pool(Arc::new(FairSpillPool::new(SQL_MEMORY_BYTES_MAX)))
         .with_max_temp_directory_size(SQL_SPILL_BYTES_MAX)
@@ -180,6 +210,7 @@ fn context(threads: usize) -> Result<SessionContext, DataFusionError> {
         .with_config(config)
         .with_runtime_env(runtime)
         .with_default_features()
+        .with_optimizer_rule(Arc::new(SumsFirst))
         .build();
     Ok(SessionContext::new_with_state(state))
 }
@@ -214,6 +245,8 @@ fn explain(error: DataFusionError) -> anyhow::Error {
             error => error.to_string(),
         },
         DataFusionError::SchemaError(error, _) => first_line(&error.to_string()).to_owned(),
+        // Of the cluster.
+        DataFusionError::External(error) => return anyhow!("{}", first_line(&error.to_string())),
         DataFusionError::ArrowError(error, _) => first_line(&error.to_string()).to_owned(),
         root => first_line(&root.strip_backtrace()).to_owned(),
     };

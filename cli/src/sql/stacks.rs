@@ -8,9 +8,10 @@ use datafusion::arrow::array::{
     ArrayRef, AsArray as _, RecordBatch, StringViewBuilder, UInt32Array,
 };
 use datafusion::arrow::datatypes::{DataType, Field, Schema, UInt64Type};
+use datafusion::common::tree_node::TreeNode as _;
 use datafusion::common::{Result, exec_err};
 use datafusion::logical_expr::{
-    ColumnarValue, ScalarFunctionArgs, ScalarUDFImpl, Signature, Volatility,
+    ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDFImpl, Signature, Volatility,
 };
 use profiler_core::Frame;
 
@@ -118,6 +119,19 @@ impl StackFunction {
         labels.reverse();
         Some(labels.join(";"))
     }
+}
+
+/// Whether an expression calls `stack`.
+pub(super) fn uses_stacks(expr: &Expr) -> bool {
+    expr.exists(|expr| {
+        Ok(match expr {
+            Expr::ScalarFunction(call) => {
+                call.func.inner().downcast_ref::<StackFunction>().is_some()
+            }
+            _ => false,
+        })
+    })
+    .unwrap_or(true)
 }
 
 // There is one such function in a session.

@@ -104,21 +104,35 @@ fn samples(store: &ViewedStore, resolution: &str) -> String {
     )
 }
 
-/// Phases below tasks: how often tasks were in them, and for how long.
+/// Phases of tasks: how often tasks were in them, and for how long. What the others leave of the tasks' time is
+/// `execute`.
 fn phases(store: &ViewedStore, resolution: &str) -> String {
     let ViewedStore { collector, schema, .. } = store;
     let outcome = outcome("p.outcome");
-    format!(
+    let zero = "CAST(0 AS BIGINT UNSIGNED)";
+    let reported = format!(
         "SELECT p.ts, t.function AS task, k.function AS phase, {outcome} AS outcome, \
          sum(p.tasks) AS tasks, sum(p.duration_ns) AS duration_ns, {collector} AS collector FROM (\
-         SELECT ts, task, outcome, node, count AS tasks, CAST(0 AS BIGINT UNSIGNED) AS duration_ns \
+         SELECT ts, task, outcome, node, count AS tasks, {zero} AS duration_ns \
          FROM {schema}.phases_{resolution} UNION ALL \
-         SELECT ts, task, outcome, node, CAST(0 AS BIGINT UNSIGNED), duration_ns \
-         FROM {schema}.phase_sums_{resolution}) p \
+         SELECT ts, task, outcome, node, {zero}, duration_ns FROM {schema}.phase_sums_{resolution}) p \
          JOIN {schema}.{NODE_NAMES} k ON k.node = p.node \
          JOIN {schema}.{NODE_NAMES} t ON t.node = p.task \
          WHERE k.kind = 'phase' GROUP BY p.ts, t.function, k.function, p.outcome"
-    )
+    );
+    // At the task itself, the sums are what the phases took.
+    let rest = format!(
+        "SELECT p.ts, t.function AS task, 'execute' AS phase, {outcome} AS outcome, \
+         sum(p.tasks) AS tasks, sum(p.duration_ns) - sum(p.inside_ns) AS duration_ns, \
+         {collector} AS collector FROM (\
+         SELECT ts, task, outcome, tasks, {zero} AS duration_ns, {zero} AS inside_ns \
+         FROM {schema}.durations_{resolution} UNION ALL \
+         SELECT ts, task, outcome, {zero} AS tasks, duration_ns, {zero} AS inside_ns FROM {schema}.duration_sums_{resolution} UNION ALL \
+         SELECT ts, task, outcome, {zero} AS tasks, {zero} AS duration_ns, duration_ns AS inside_ns FROM {schema}.phase_sums_{resolution} \
+         WHERE node = task) p \
+         JOIN {schema}.{NODE_NAMES} t ON t.node = p.task GROUP BY p.ts, t.function, p.outcome"
+    );
+    format!("{reported} UNION ALL {rest}")
 }
 
 fn stacks(store: &ViewedStore) -> String {

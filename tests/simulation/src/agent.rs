@@ -253,6 +253,7 @@ impl Agent {
         let second_of_start = start_ns.div_euclid(SECOND_NS);
         let (pairs, tasks) = match self.setup.detail {
             Detail::Full => (second.pairs, second.tasks),
+            Detail::Stacks => (second.pairs, Vec::new()),
             Detail::Totals => Default::default(),
         };
         record.made(Facts { seq, second: second_of_start, pairs, tasks, total_ns });

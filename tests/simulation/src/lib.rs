@@ -4,7 +4,7 @@
 //! Reading order: [`program`] (the sampled program), [`pattern`] (a worker's samples of a second),
 //! `dictionary`, [`agent`] (one agent, without a socket), `stream` and [`fleet`] (many, with
 //! sockets), [`record`] (the truth), [`process`] (the collector), `api` and [`audit`] (its answers,
-//! compared with the record), [`capture`] (recorded cycles of a real fleet), [`collisions`] and
+//! compared with the record), [`capture`] (recorded cycles of a real fleet), [`s3_server`], [`collisions`] and
 //! [`stranger`] (names and first message of a hostile one), [`crash`] (all of it, under `kill -9`).
 //!
 //! Everything is drawn from a seed: the same seed gives the same programs, seconds and instants.
@@ -12,6 +12,7 @@
 
 pub mod agent;
 pub mod audit;
+pub mod ballista;
 pub mod capture;
 pub mod collisions;
 pub mod crash;
@@ -19,8 +20,11 @@ pub mod fleet;
 pub mod pattern;
 pub mod process;
 pub mod program;
+pub mod pypi;
 pub mod random;
 pub mod record;
+pub mod s3_server;
+pub mod service;
 pub mod stranger;
 
 mod api;

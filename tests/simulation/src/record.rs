@@ -90,6 +90,8 @@ pub enum Violation {
 pub enum Detail {
     /// Sums by second, task, state and stack, and every task row.
     Full,
+    /// Sums by stack.
+    Stacks,
     /// Total weight only.
     Totals,
 }
@@ -129,9 +131,11 @@ impl Sums {
         }
         for (node, state, quanta) in &facts.pairs {
             let weight_ns = quanta * QUANTUM_NS;
-            let top = program.top_of(*node);
-            *self.by_second.entry((facts.second, top, *state)).or_default() += weight_ns;
             *self.by_node.entry(*node).or_default() += weight_ns;
+            if detail == Detail::Full {
+                let top = program.top_of(*node);
+                *self.by_second.entry((facts.second, top, *state)).or_default() += weight_ns;
+            }
         }
         for task in &facts.tasks {
             self.tasks.insert(task.id, task.clone());
@@ -172,6 +176,12 @@ pub struct Record {
 impl Record {
     pub(crate) fn new(worker: String, program: Arc<Program>, detail: Detail) -> Record {
         Record { worker, lives: Vec::new(), program, detail }
+    }
+
+    /// What the worker runs.
+    #[must_use]
+    pub fn program(&self) -> &Program {
+        &self.program
     }
 
     pub(crate) fn begin_life(&mut self, epoch: Epoch) {

@@ -36,6 +36,7 @@ mod scrape;
 mod service;
 mod sockets;
 mod sql;
+mod sql_cluster;
 mod symbols;
 mod terminal;
 mod tls;

@@ -8,6 +8,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 
+use crate::bucket::server;
 use crate::harness::{Collector, Worker, emberline, output, run, wait_for};
 use crate::report_golden::{RANGE, golden_collector};
 
@@ -97,6 +98,89 @@ fn sums_of_sql_are_those_of_the_api() {
     let data = ["--data", store.to_str().unwrap()];
     let query = "SELECT task, state, sum(weight_ns) FROM samples GROUP BY 1, 2 ORDER BY 1, 2";
     assert_eq!(rows(&data, query), rows(&asked, query));
+}
+
+/// Sums of columns are taken before names are joined, other sums after that.
+#[test]
+fn sums_are_the_same_before_and_after_names() {
+    // The optimizer's rule changes sums of columns only.
+    const LATE_SUM: &str = "sum(CAST(weight_ns AS BIGINT))";
+    let folder = tempfile::tempdir().unwrap();
+    let collector = golden_collector(folder.path());
+    let store = folder.path().join("store");
+    if !has_sql(&store) {
+        return;
+    }
+    let data = ["--data", store.to_str().unwrap()];
+    let worker = rows(&data, "SELECT min(worker) FROM workers")[0][0].as_str().unwrap().to_owned();
+    let mut found = 0;
+    for resolution in ["1s", "1m", "1d"] {
+        for query in [
+            "SELECT task, sum(weight_ns) FROM S GROUP BY 1 ORDER BY 1",
+            "SELECT task, state, worker, sum(weight_ns) FROM S GROUP BY 1, 2, 3 ORDER BY 1, 2, 3",
+            "SELECT ts, sum(weight_ns) FROM S GROUP BY 1 ORDER BY 1",
+            "SELECT function, module, sum(weight_ns) FROM S WHERE state = 'cpu' GROUP BY 1, 2 ORDER BY 1, 2",
+            "SELECT node, sum(weight_ns) FROM S WHERE worker = 'W' GROUP BY 1 ORDER BY 1",
+            "SELECT task, sum(weight_ns) FROM S WHERE stack(node) LIKE '%1%' GROUP BY 1 ORDER BY 1",
+            "SELECT state, sum(weight_ns) FROM S WHERE ts < '2023-11-14T22:14:00Z' GROUP BY 1 ORDER BY 1",
+            "SELECT collector, sum(weight_ns) FROM S GROUP BY 1",
+            "SELECT collector, sum(weight_ns) FROM S WHERE ts < '1980-01-01T00:00:00Z' GROUP BY 1",
+            "SELECT sum(weight_ns), sum(weight_ns) FILTER (WHERE state <> 'cpu' AND task = 'task-0') FROM S",
+            "SELECT s.task, w.host, sum(s.weight_ns) FROM S s JOIN workers w ON w.worker = s.worker \
+             GROUP BY 1, 2 ORDER BY 1, 2",
+            "SELECT task, total FROM (SELECT task, sum(weight_ns) AS total FROM S WHERE line >= 0 GROUP BY 1) \
+             WHERE total > 1000 ORDER BY 1",
+        ] {
+            let query = query.replace("FROM S", &format!("FROM samples('{resolution}')"));
+            let query = query.replace("'W'", &format!("'{worker}'"));
+            let late = query.replace("sum(weight_ns)", LATE_SUM);
+            let late = late.replace("sum(s.weight_ns)", "sum(CAST(s.weight_ns AS BIGINT))");
+            assert_ne!(query, late);
+            let early = rows(&data, &query);
+            assert_eq!(early, rows(&data, &late), "{query}");
+            found += early.len();
+        }
+    }
+    assert!(found > 200, "the store has few sums: {found}");
+    // A sum without stacks reads a table that has none.
+    let plan = |sum: &str| {
+        let plan = rows(&data, &format!("EXPLAIN SELECT task, {sum} FROM samples GROUP BY task"));
+        plan.iter().map(|row| row[1].as_str().unwrap().to_owned()).collect::<String>()
+    };
+    assert!(plan("sum(weight_ns)").contains("tables/totals_1m/"), "{}", plan("sum(weight_ns)"));
+    assert!(plan(LATE_SUM).contains("tables/samples_1m/"), "{}", plan(LATE_SUM));
+    drop(collector);
+}
+
+/// The phases of a task and the rest of its time are its duration.
+#[test]
+fn phases_have_all_time_of_tasks() {
+    let folder = tempfile::tempdir().unwrap();
+    let collector = golden_collector(folder.path());
+    let store = folder.path().join("store");
+    if !has_sql(&store) {
+        return;
+    }
+    let data = ["--data", store.to_str().unwrap()];
+    for resolution in ["1s", "1h"] {
+        let durations = "SELECT n.function, sum(d.duration_ns) FROM store.duration_sums_1s d \
+                         JOIN store.node_names n ON n.node = d.task GROUP BY 1";
+        // A task waits in a queue before it starts.
+        let phases = format!(
+            "SELECT task, sum(duration_ns) FROM phases('{resolution}') WHERE phase <> 'queue' GROUP BY 1"
+        );
+        let expected = by_name(&rows(&data, durations));
+        assert_eq!(expected.len(), 3, "{expected:?}");
+        assert_eq!(by_name(&rows(&data, &phases)), expected, "{resolution}");
+        let tasks = "SELECT sum(tasks) FROM store.durations_1s";
+        let executed =
+            format!("SELECT sum(tasks) FROM phases('{resolution}') WHERE phase = 'execute'");
+        assert_eq!(rows(&data, &executed), rows(&data, tasks), "{resolution}");
+        let others =
+            format!("SELECT sum(duration_ns) FROM phases('{resolution}') WHERE phase <> 'execute'");
+        assert!(number(&rows(&data, &others)[0][0]) > 0, "the store has no other phases");
+    }
+    drop(collector);
 }
 
 #[test]
@@ -253,6 +337,35 @@ fn a_query_that_explodes_is_ended_and_one_ends_with_its_reader() {
     assert_eq!(rows(&["--url", &url], "SELECT 1"), [json!([1])]);
 }
 
+/// A collector's limits on queries: two at once, a minute for each.
+#[test]
+fn two_queries_run_at_once_and_each_for_a_minute_at_most() {
+    let folder = tempfile::tempdir().unwrap();
+    let collector = golden_collector(folder.path());
+    if !has_sql(&folder.path().join("store")) {
+        return;
+    }
+    let url = collector.url();
+    let endless = "SELECT count(*) FROM generate_series(1, 1000000000000000) WHERE value % 7 = 8";
+    let start = || {
+        let mut reader = Command::new(emberline());
+        reader.args(["sql", "--url", &url, endless]).stdin(Stdio::null()).stdout(Stdio::null());
+        reader.env("NO_COLOR", "1").stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let readers = [start(), start()];
+    wait_for("both queries", || (children(&collector).len() == 2).then_some(()));
+    let third = run(&["sql", "--url", &url, "SELECT 1"]);
+    assert!(!third.status.success());
+    assert!(said(&third).contains("too many other queries"), "{}", said(&third));
+    assert_eq!(children(&collector).len(), 2);
+    for reader in readers {
+        let done = reader.wait_with_output().unwrap();
+        assert_eq!(done.status.code(), Some(2), "{}", said(&done));
+        assert!(said(&done).contains("longer than 60 s"), "{}", said(&done));
+    }
+    assert_eq!(rows(&["--url", &url], "SELECT 1"), [json!([1])]);
+}
+
 /// Two collectors whose numbers of stacks and workers mean different things.
 #[test]
 fn a_query_over_a_place_has_the_rows_of_all_collectors() {
@@ -296,4 +409,46 @@ fn a_query_over_a_place_has_the_rows_of_all_collectors() {
     let stacks = "SELECT count(*), count(stack(node)) FROM samples";
     let found = rows(&of_place, stacks);
     assert_eq!(found[0][0], found[0][1], "each node of each store has its stack");
+}
+
+/// Tables in a bucket of a real S3 server.
+#[test]
+fn a_query_reads_the_stores_of_a_bucket() {
+    let probe = run(&["sql", "--store", "s3://a/b", "SELECT 1"]);
+    if said(&probe).contains("without the feature") {
+        println!(
+            "skipped: `cargo xtask test --sql` builds a program with the features `s3` and `sql`"
+        );
+        return;
+    }
+    let Some(server) = server::start() else { return };
+    let place = format!("s3://{}/sql", server::BUCKET);
+    let mut sums = Vec::new();
+    for name in ["c1", "c2"] {
+        let mut command = Command::new(emberline());
+        command.args(["serve", "--listen", "127.0.0.1:0", "--store", &place, "--name", name]);
+        let mut collector = Collector::start_by(command.envs(server.environment()));
+        let worker = Worker::start("truth", &format!("{name}-w"), &collector.url(), &["1"]);
+        worker.finish();
+        let profile = collector.json("/api/v1/profile?from=-1h&threads=all&state=all");
+        sums.push(number(&profile["totals"]["total_ns"]));
+        kill(Pid::from_raw(collector.process.id().cast_signed()), Signal::SIGTERM).unwrap();
+        assert!(collector.process.wait().success());
+    }
+    let environment = server.environment();
+    let ask = |query: &str| {
+        let mut command = Command::new(emberline());
+        command.args(["sql", "--format", "json", "--store", &place, query]);
+        output(command.envs(environment.iter().cloned()).env("NO_COLOR", "1").stdin(Stdio::null()))
+    };
+    let done = ask("SELECT collector, sum(weight_ns) FROM samples('1s') GROUP BY 1 ORDER BY 1");
+    assert!(done.status.success(), "{}", said(&done));
+    let answer: Value = serde_json::from_slice(&done.stdout).unwrap();
+    assert_eq!(answer["rows"], json!([["c1", sums[0]], ["c2", sums[1]]]));
+    let port = server.port;
+    drop(server);
+    let done = ask("SELECT 1");
+    let text = said(&done);
+    assert_eq!(done.status.code(), Some(1), "{text}");
+    assert!(text.contains(&port.to_string()), "{text}");
 }

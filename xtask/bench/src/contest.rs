@@ -35,7 +35,7 @@ impl Timings {
 
     /// These times as multiples of `other`, round by round: other work on the machine slows both
     /// in the same round.
-    fn over(&self, other: &Timings) -> Timings {
+    pub(super) fn over(&self, other: &Timings) -> Timings {
         Timings(self.0.iter().zip(&other.0).map(|(a, b)| a / b).collect())
     }
 

@@ -4,12 +4,14 @@
 //! The machines that run measurements are shared and noisy, so contestants take turns in one run,
 //! and the ratio is what counts.
 
+mod cluster;
 mod contest;
 mod crash;
 mod hostile;
 mod ingest;
 mod proto;
 mod sampler;
+mod scale;
 mod stacks;
 mod store;
 mod symbols;
@@ -36,6 +38,8 @@ enum Command {
     /// Kills a real collector under load, again and again, and compares its answers with an
     /// independent record.
     Crash(crash::Options),
+    /// Starts a bucket, two collectors, a fleet and a Ballista cluster on this machine, until Ctrl-C.
+    Cluster(cluster::Options),
     /// Writes the Rust code of profiler-core/proto/emberline.proto (no protoc needed).
     Proto,
     /// The peer of the collector in `bench ingest`.
@@ -59,6 +63,8 @@ enum Bench {
     /// Size and query time of the store: a synthetic hour, a month, a year, 100 workers, millions
     /// of tasks.
     Store(store::Options),
+    /// Sums over an hour by our merge, by DataFusion, by DuckDB and on a Ballista cluster, on the same files.
+    Scale(scale::Options),
     /// An honest agent and an honest reader alone, and next to each attack of the security review.
     Hostile(hostile::Options),
     /// CPU time of the page in a browser: load, zoom and search of up to a million nodes, lanes of
@@ -77,12 +83,14 @@ fn main() -> ExitCode {
         Command::Bench(Bench::Sampler(options)) => sampler::run(&options),
         Command::Bench(Bench::Ingest(options)) => ingest::run(&options),
         Command::Bench(Bench::Store(options)) => store::run(&options),
+        Command::Bench(Bench::Scale(options)) => scale::run(&options),
         Command::Bench(Bench::Hostile(options)) => hostile::run(&options),
         Command::Bench(Bench::Page) => {
             xtask::emberline().and_then(|path| xtask::page::bench(&path))
         }
         Command::Bench(Bench::Symbols(options)) => symbols::run(&options),
         Command::Bench(Bench::Tasks(options)) => tasks::run(&options),
+        Command::Cluster(options) => cluster::run(&options),
         Command::Crash(options) => crash::run(&options),
         Command::Proto => proto::write(),
         Command::Serve(options) => ingest::bare::serve(&options),

@@ -3,7 +3,7 @@
 
 mod proxy;
 mod reader;
-mod server;
+pub(crate) mod server;
 
 use std::env;
 use std::process::{Command, Output, Stdio};
@@ -42,7 +42,7 @@ fn server() -> Option<Server> {
         println!("skipped: build `emberline` with `cargo build --release --features s3` first");
         return None;
     }
-    Server::start()
+    server::start()
 }
 
 fn said(output: &Output) -> String {
@@ -195,7 +195,7 @@ fn bad_input_is_named_in_one_line() {
     }
     let unconditional = environment(Proxy::unconditional(server.port).port);
     check_line(&unconditional, &["--store", &place, "--name", "c2"], "ignores `If-None-Match: *`");
-    let Some(strict) = Server::start_strict() else { return };
+    let Some(strict) = server::start_strict() else { return };
     let c1 = ["--store", &place, "--name", "c1"];
     let strict = strict.environment();
     check_line(&strict, &c1, "rejects the credentials (InvalidAccessKeyId)");

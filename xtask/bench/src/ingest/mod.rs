@@ -16,12 +16,14 @@ use anyhow::{Context as _, Result};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use rustls::ClientConfig;
 use simulation::agent::{Agent, Setup, Time};
+use simulation::crash::store_arguments;
 use simulation::fleet::{Fleet, Latencies, Pace, Plan};
 use simulation::pattern::{Busyness, Pattern};
 use simulation::process::{Running, Serve, Usage, last_processor};
 use simulation::program::{Program, Shape};
 use simulation::random::Random;
 use simulation::record::Detail;
+use simulation::s3_server::{self, BUCKET, S3Server};
 use tls::ClientOptions;
 
 use super::sampler::machine;
@@ -53,6 +55,9 @@ pub(crate) struct Options {
     /// Measure the collector with TLS, too.
     #[arg(long)]
     tls: bool,
+    /// Measure the collector with --ack store, too, on an S3 server of this machine.
+    #[arg(long)]
+    bucket: bool,
     /// Only these loads.
     #[arg(long, value_enum, value_delimiter = ',')]
     loads: Vec<Load>,
@@ -94,6 +99,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     raise_file_limit(u64::from(options.agents) + 1_000)?;
     let emberline = match &options.binary {
         Some(binary) => binary.clone(),
+        None if options.bucket => xtask::emberline_with_s3()?,
         None => xtask::emberline()?,
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
@@ -103,18 +109,26 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         rows.extend([wire(options, 70)?, wire(options, 700)?]);
     }
     let own = std::env::current_exe()?;
-    let collector = Contestant { program: &emberline, tls: false, whose: "the collector" };
+    let collector =
+        Contestant { program: &emberline, tls: false, bucket: false, whose: "the collector" };
+    let with_bucket =
+        Contestant { bucket: true, whose: "the collector with `--ack store`", ..collector };
     let with_tls = Contestant { tls: true, whose: "the collector with TLS", ..collector };
-    let bare =
-        Contestant { program: &own, tls: false, whose: "a bare gRPC service, which keeps nothing" };
-    let contestants: &[Contestant<'_>] =
-        if options.tls { &[collector, with_tls, bare] } else { &[collector, bare] };
+    let bare = Contestant {
+        program: &own,
+        whose: "a bare gRPC service, which keeps nothing",
+        ..collector
+    };
+    let mut contestants = vec![collector];
+    contestants.extend(options.tls.then_some(with_tls));
+    contestants.extend(options.bucket.then_some(with_bucket));
+    contestants.push(bare);
     for (load, what, samples) in [(Load::Small, "50", 70), (Load::Large, "300", 700)] {
         if !options.wants(load) {
             continue;
         }
         let pace = Pace::AsFast { in_flight: options.in_flight.into() };
-        for contestant in contestants {
+        for contestant in &contestants {
             let bench = Bench::new(options, contestant, samples)?;
             let measured = runtime.block_on(bench.run(options.busy.into(), pace, 20))?;
             rows.push(measured.saturated(
@@ -125,7 +139,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         }
     }
     if options.wants(Load::Paced) {
-        for contestant in contestants {
+        for contestant in &contestants {
             let bench = Bench::new(options, contestant, 70)?;
             let shared = options.agents_per_connection.into();
             let run = bench.run(options.agents.into(), Pace::EVERY_SECOND, shared);
@@ -153,6 +167,8 @@ pub(crate) fn raise_file_limit(wanted: u64) -> Result<()> {
 struct Contestant<'a> {
     program: &'a Path,
     tls: bool,
+    /// Whether acknowledged means that a bucket has it.
+    bucket: bool,
     whose: &'static str,
 }
 
@@ -165,6 +181,8 @@ struct Bench<'a> {
     program: Arc<Program>,
     pattern: Arc<Pattern>,
     random: Random,
+    /// Killed when dropped.
+    bucket: Option<S3Server>,
     /// Deleted when dropped.
     folder: tempfile::TempDir,
 }
@@ -259,12 +277,19 @@ impl Bench<'_> {
         let folder = tempfile::Builder::new().prefix("emberline-bench-").tempdir()?;
         let data = folder.path().join("data");
         let data = data.to_str().context("the folder's path is not UTF-8")?;
-        if serve.takes(&["--data", data])? {
+        let mut bucket = None;
+        if contestant.bucket {
+            let servers = xtask::root().join("target/release/s3-servers");
+            let server = S3Server::start(&s3_server::install(&servers)?, &[])?;
+            serve.arguments.extend(store_arguments(&format!("s3://{BUCKET}/bench"), "c1"));
+            serve.environment = server.environment();
+            bucket = Some(server);
+        } else if serve.takes(&["--data", data])? {
             serve.arguments.extend(["--data".to_owned(), data.to_owned()]);
         }
         let tls = contestant.tls.then(|| serve_with_tls(&mut serve, folder.path())).transpose()?;
         serve.processor = last_processor().filter(|_| !options.unpinned);
-        Ok(Bench { options, serve, tls, program, pattern, random, folder })
+        Ok(Bench { options, serve, tls, program, pattern, random, bucket, folder })
     }
 
     /// Runs one load and counts between two snapshots.
@@ -304,6 +329,7 @@ impl Bench<'_> {
         let skipped = fleet.counts().skipped.load(Relaxed);
         fleet.stop().await;
         running.process.stop()?;
+        drop(self.bucket);
         drop(self.folder);
         Ok(Measured { agents, caught_up_after, before, after, latencies, skipped })
     }

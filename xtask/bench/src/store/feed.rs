@@ -12,7 +12,7 @@ use simulation::pattern::{Busyness, Pattern};
 use simulation::process::Running;
 use simulation::program::{Program, Shape};
 use simulation::random::Random;
-use simulation::record::Detail;
+use simulation::record::{Detail, Record};
 
 /// Limit on waiting until a feed is acknowledged.
 const FEED_MAX: Duration = Duration::from_secs(300);
@@ -21,20 +21,22 @@ const IN_FLIGHT: usize = 16;
 
 /// Some workers over some time.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Feed<'a> {
+pub(crate) struct Feed<'a> {
     /// Prefix of the workers' names.
-    pub(super) name: &'static str,
-    pub(super) workers: usize,
+    pub(crate) name: &'static str,
+    pub(crate) workers: usize,
     /// Seconds from one burst of cycles to the next, and its number of cycles, a second apart.
-    pub(super) step_s: i64,
-    pub(super) burst: i64,
-    pub(super) steps: i64,
-    pub(super) contents: Contents<'a>,
+    pub(crate) step_s: i64,
+    pub(crate) burst: i64,
+    pub(crate) steps: i64,
+    pub(crate) contents: Contents<'a>,
+    /// How much the agents' records keep.
+    pub(crate) detail: Detail,
 }
 
 /// Contents of the workers' cycles.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Contents<'a> {
+pub(crate) enum Contents<'a> {
     /// Drawn from a seed.
     Synthetic { tasks: usize, stacks_per_task: usize, busyness: Busyness },
     /// Those of a real fleet.
@@ -42,21 +44,23 @@ pub(super) enum Contents<'a> {
 }
 
 /// The result of a feed.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Fed {
+#[derive(Clone, Debug)]
+pub(crate) struct Fed {
     /// Seconds since the Unix epoch: the first, and the first after it.
-    pub(super) from: i64,
-    pub(super) to: i64,
-    pub(super) flushes: u64,
-    pub(super) pairs: u64,
-    pub(super) took: Duration,
+    pub(crate) from: i64,
+    pub(crate) to: i64,
+    pub(crate) flushes: u64,
+    pub(crate) pairs: u64,
+    pub(crate) took: Duration,
     /// Strings, frames and nodes of the program.
-    pub(super) nodes: usize,
+    pub(crate) nodes: usize,
+    /// What each agent sent.
+    pub(crate) records: Vec<Record>,
 }
 
 impl Feed<'_> {
     /// Sends all cycles and waits for the acks. The feed ends with the last whole hour.
-    pub(super) async fn run(&self, running: &Running, seed: u64) -> Result<Fed> {
+    pub(crate) async fn run(&self, running: &Running, seed: u64) -> Result<Fed> {
         let mut random = Random(seed);
         let (program, pattern) = self.contents.draw(&mut random);
         let program = Arc::new(program);
@@ -73,7 +77,7 @@ impl Feed<'_> {
                 program: program.clone(),
                 pattern: pattern.clone(),
                 time,
-                detail: Detail::Totals,
+                detail: self.detail,
             };
             anyhow::Ok(Agent::new(setup, random.fork(index)))
         };
@@ -90,9 +94,10 @@ impl Feed<'_> {
             .await
             .with_context(|| format!("the collector's log ends:\n{}", running.process.log()))?;
         let pairs = fleet.counts().pairs.load(Relaxed);
+        let records = fleet.records();
         fleet.stop().await;
         let nodes = program.node_count();
-        Ok(Fed { from, to, flushes, pairs, took: begin.elapsed(), nodes })
+        Ok(Fed { from, to, flushes, pairs, took: begin.elapsed(), nodes, records })
     }
 }
 

@@ -15,9 +15,10 @@ use anyhow::{Context as _, Result, bail};
 use clap::ValueEnum as _;
 use simulation::pattern::Busyness;
 use simulation::process::{Running, Serve, folder_bytes};
+use simulation::record::Detail;
 use simulation::{Api, Timed};
 
-use self::feed::{Contents, Fed, Feed};
+pub(crate) use self::feed::{Contents, Fed, Feed};
 use super::contest::Timings;
 use super::sampler::machine;
 
@@ -262,6 +263,7 @@ fn synthetic(options: &Options) -> Busyness {
 fn hour(bench: &Bench<'_>, runtime: &tokio::runtime::Runtime) -> Result<Vec<String>> {
     let feed = Feed {
         name: "hour",
+        detail: Detail::Totals,
         workers: bench.options.workers.into(),
         step_s: 1,
         burst: 1,
@@ -319,6 +321,7 @@ fn stretched(bench: &Bench<'_>, runtime: &tokio::runtime::Runtime) -> Result<Vec
     let capture = demo::capture(&Bench::new(options)?, options.captured)?;
     let mut feed = Feed {
         name: "month",
+        detail: Detail::Totals,
         workers: demo::WORKERS,
         step_s: 3_600,
         burst: BURST_OF_HOUR,
@@ -360,6 +363,7 @@ fn stretched(bench: &Bench<'_>, runtime: &tokio::runtime::Runtime) -> Result<Vec
 fn merged(bench: &Bench<'_>, runtime: &tokio::runtime::Runtime) -> Result<Vec<String>> {
     let feed = Feed {
         name: "merged",
+        detail: Detail::Totals,
         workers: bench.options.merged.into(),
         step_s: 1,
         burst: 1,
@@ -391,6 +395,7 @@ fn ledger(bench: &Bench<'_>, runtime: &tokio::runtime::Runtime) -> Result<Vec<St
     let tasks = i64::from(bench.options.thousand_tasks) * 1_000;
     let feed = Feed {
         name: "tasks",
+        detail: Detail::Totals,
         workers: WORKERS,
         step_s: 1,
         burst: 1,
