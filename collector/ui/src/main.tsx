@@ -18,7 +18,7 @@ import { safeText } from './core/names';
 import { disconnectedAt, ingestStopped, pauseTime, togglePause, usePausedSeconds } from './core/query';
 import { fetchSession, session } from './core/session';
 import { fetchTaskNames } from './core/task-names';
-import { isLive, localZone, resolveRange } from './core/time';
+import { isLive, resolveRange, utcOffset } from './core/time';
 
 const StatusPage = lazy(async () => (await import('./pages/status')).StatusPage);
 const ProfilePage = lazy(async () => (await import('./pages/profile')).ProfilePage);
@@ -139,7 +139,7 @@ function App() {
             <option value="dark">dark</option>
           </select>
         </label>{' '}
-        <span>Times: {localZone()}</span> <a href={href('licenses')}>Licenses</a>
+        <span>Times: {utcOffset(nowMs())}</span> <a href={href('licenses')}>Licenses</a>
       </footer>
       {help && <Help onClose={() => setHelp(false)} />}
     </div>

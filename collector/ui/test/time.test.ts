@@ -15,6 +15,7 @@ import {
   rangeText,
   resolveRange,
   timeStepMs,
+  utcOffset,
 } from '../src/core/time';
 
 const NOW = Date.parse('2026-01-31T12:00:00Z');
@@ -46,6 +47,13 @@ test.each([
   const range = resolveRange({ from, to }, NOW);
   if (error === undefined) expect(range).toEqual({ fromMs: NOW - 300_000, toMs: NOW });
   else expect('error' in range && range.error).toContain(error);
+});
+
+test.each([
+  ['2026-01-31T12:00:00Z', 'UTC+1'],
+  ['2026-07-31T12:00:00Z', 'UTC+2'],
+])('at %s the zone of the tests is %s', (time, text) => {
+  expect(utcOffset(Date.parse(time))).toBe(text);
 });
 
 test.each(numbers.duration as [number, string][])('%d ns are %s', (ns, text) => {
