@@ -39,7 +39,9 @@ pub(crate) fn notes(answer: &TaskComparisonAnswer) -> Vec<String> {
     }
     if answer.omitted > 0 {
         let names = counted(answer.omitted, "more name");
-        notes.push(format!("{names} with smaller changes or tasks on one side only; --limit shows more"));
+        notes.push(format!(
+            "{names} with smaller changes or tasks on one side only; --limit shows more"
+        ));
     }
     notes.extend(corrupt_files(&answer.corrupt_files));
     notes
@@ -324,7 +326,10 @@ mod tests {
         let all = comparison(&answer(), Shown::All);
         assert_eq!(all.lines().count(), 1 + 3 * 5);
         let last = notes(&answer()).pop().unwrap();
-        assert_eq!(last, "2 more names with smaller changes or tasks on one side only; --limit shows more");
+        assert_eq!(
+            last,
+            "2 more names with smaller changes or tasks on one side only; --limit shows more"
+        );
     }
 
     #[test]

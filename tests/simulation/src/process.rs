@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::sys::signal::{Signal, kill};
+use nix::time::clock_getcpuclockid;
 use nix::unistd::Pid;
 
 use crate::agent::lock;
@@ -259,7 +260,8 @@ impl Process {
             // A thread that ends meanwhile counts as none.
             let read = |file: &str| fs::read_to_string(path.join(file)).unwrap_or_default();
             if read("comm").trim_end() == name {
-                sum += cpu_in(&read("stat")).unwrap_or_default();
+                let on_cpu_ns = read("schedstat").split(' ').next().and_then(|ns| ns.parse().ok());
+                sum += Duration::from_nanos(on_cpu_ns.unwrap_or(0));
             }
         }
         Ok(sum)
@@ -298,7 +300,7 @@ impl Usage {
     /// Of this process.
     ///
     /// # Errors
-    /// If `/proc` cannot be read.
+    /// If its clock or `/proc` cannot be read.
     pub fn own() -> Result<Usage> {
         Usage::of(std::process::id())
     }
@@ -306,7 +308,7 @@ impl Usage {
     /// Of the process with that id.
     ///
     /// # Errors
-    /// If `/proc` cannot be read, for example because the process has ended.
+    /// If its clock or `/proc` cannot be read, for example because the process has ended.
     pub fn of(id: u32) -> Result<Usage> {
         let read = |file: &str| {
             let path = format!("/proc/{id}/{file}");
@@ -315,7 +317,7 @@ impl Usage {
         let status = read("status")?;
         let io = read("io")?;
         Ok(Usage {
-            cpu: cpu_in(&read("stat")?).context("/proc/…/stat has no times")?,
+            cpu: cpu_time(id)?,
             memory_peak_bytes: field(&status, "VmHWM:").unwrap_or(0) << 10,
             memory_bytes: field(&status, "VmRSS:").unwrap_or(0) << 10,
             written_bytes: field(&io, "write_bytes:").unwrap_or(0),
@@ -323,12 +325,10 @@ impl Usage {
     }
 }
 
-/// User and system time, in hundredths of a second, as on every Linux machine.
-fn cpu_in(stat: &str) -> Option<Duration> {
-    // The name is in parentheses and may contain anything.
-    let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
-    let mut next = || fields.next()?.parse::<u64>().ok();
-    Some(Duration::from_millis((next()? + next()?) * 10))
+/// User and system time, also of threads that have ended.
+fn cpu_time(id: u32) -> Result<Duration> {
+    let clock = clock_getcpuclockid(Pid::from_raw(id.cast_signed()))?;
+    Ok(clock.now()?.into())
 }
 
 fn field(text: &str, name: &str) -> Option<u64> {
@@ -359,11 +359,10 @@ mod tests {
 
     #[test]
     fn proc_status_is_parsed() {
-        let stat = "42 (a) b (c) S 1 2 3 4 5 6 7 8 9 10 150 7 0 0 20";
-        assert_eq!(cpu_in(stat), Some(Duration::from_millis(1_570)));
         assert_eq!(field("VmPeak:\t 9 kB\nVmHWM:\t 12 kB\n", "VmHWM:"), Some(12));
         let own = Usage::own().unwrap();
         assert!(own.memory_peak_bytes > 1 << 20, "{own:?}");
+        assert!(own.cpu > Duration::ZERO, "{own:?}");
     }
 
     #[test]

@@ -16,7 +16,9 @@ use nix::unistd::Pid;
 use serde_json::Value;
 use simulation::ballista::BallistaCluster;
 
-use crate::harness::{Collector, Running, TEST_WORKER, alone, emberline, get, output, run, wait_for};
+use crate::harness::{
+    Collector, Running, TEST_WORKER, alone, emberline, get, output, run, wait_for,
+};
 use crate::report_golden::golden_collector;
 
 /// Names the folder with the programs of Ballista.
