@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
+use serde_json::Value;
 
 /// The workspace's root.
 #[must_use]
@@ -41,17 +42,48 @@ pub fn cargo(arguments: &[&str]) -> Command {
 /// # Errors
 /// If the build fails.
 pub fn emberline() -> Result<PathBuf> {
-    let build = ["build", "--release", "--package", "emberline-cli", "--message-format", "json"];
-    let output = cargo(&build).stderr(Stdio::inherit()).output()?;
+    let build = ["build", "--release", "--package", "emberline-cli"];
+    executable(&built(&build)?, "emberline")
+}
+
+/// The programs of `cargo xtask chaos`.
+#[derive(Debug)]
+pub struct ChaosPrograms {
+    /// With the client of S3 servers.
+    pub emberline: PathBuf,
+    /// The worker of the tests.
+    pub test_worker: PathBuf,
+}
+
+/// Builds them like `cargo xtask test`, whose builds are used again.
+///
+/// # Errors
+/// If the build fails.
+pub fn programs_for_chaos() -> Result<ChaosPrograms> {
+    let build =
+        ["build", "--release", "--workspace", "--all-targets", "--features", "emberline-cli/s3"];
+    let messages = built(&build)?;
+    Ok(ChaosPrograms {
+        emberline: executable(&messages, "emberline")?,
+        test_worker: executable(&messages, "test-worker")?,
+    })
+}
+
+/// Builds, and returns cargo's messages. They name the binaries, wherever the target directory is.
+fn built(build: &[&str]) -> Result<Vec<Value>> {
+    let output =
+        cargo(build).args(["--message-format", "json"]).stderr(Stdio::inherit()).output()?;
     ensure!(output.status.success(), "cargo {} failed", build.join(" "));
-    // Cargo's messages name the binary, wherever the target directory is.
     let messages = String::from_utf8(output.stdout)?;
-    let messages = messages.lines().filter_map(|line| serde_json::from_str(line).ok());
-    let mut paths = messages.filter_map(|message: serde_json::Value| {
-        let is_ours = message["target"]["name"] == "emberline";
-        is_ours.then(|| message["executable"].as_str().map(PathBuf::from))?
+    Ok(messages.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
+}
+
+fn executable(messages: &[Value], name: &str) -> Result<PathBuf> {
+    let mut paths = messages.iter().filter_map(|message| {
+        let is_it = message["target"]["name"] == name && message["profile"]["test"] == false;
+        is_it.then(|| message["executable"].as_str().map(PathBuf::from))?
     });
-    paths.next_back().context("cargo built no `emberline`")
+    paths.next_back().with_context(|| format!("cargo built no `{name}`"))
 }
 
 /// Prints the step that begins.

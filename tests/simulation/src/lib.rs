@@ -7,20 +7,26 @@
 //! compared with the record), [`capture`] (recorded cycles of a real fleet), [`collisions`] and
 //! [`stranger`] (names and first message of a hostile one), [`crash`] (all of it, under `kill -9`).
 //!
+//! [`chaos`] has real workers in place of the fleet, and several collectors with stores of a server ([`s3`])
+//! behind networks ([`proxy`]) that fail.
+//!
 //! Everything is drawn from a seed: the same seed gives the same programs, seconds and instants.
 //! Scheduling of threads and processes is the system's.
 
 pub mod agent;
 pub mod audit;
 pub mod capture;
+pub mod chaos;
 pub mod collisions;
 pub mod crash;
 pub mod fleet;
 pub mod pattern;
 pub mod process;
 pub mod program;
+pub mod proxy;
 pub mod random;
 pub mod record;
+pub mod s3;
 pub mod stranger;
 
 mod api;

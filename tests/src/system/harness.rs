@@ -100,19 +100,14 @@ pub(crate) fn wait_for<T>(what: &str, mut answer: impl FnMut() -> Option<T>) -> 
 /// A running process; killed when it is dropped.
 pub(crate) struct Running {
     child: Child,
-    _watchdog: Option<Watchdog>,
+    _watchdog: Watchdog,
 }
 
 impl Running {
     /// A process that is killed after [`PROCESS_MAX`].
     pub(crate) fn new(child: Child) -> Running {
-        let _watchdog = Some(Watchdog::of(&child));
+        let _watchdog = Watchdog::of(&child);
         Running { child, _watchdog }
-    }
-
-    /// A process that lives as long as its test, and whose output nobody reads.
-    pub(crate) fn without_limit(child: Child) -> Running {
-        Running { child, _watchdog: None }
     }
 
     /// Waits for its end.

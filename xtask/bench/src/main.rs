@@ -1,9 +1,10 @@
-//! Measurements against peers, the long crash test, and the generator of the wire's code:
-//! `cargo xtask bench`, `crash` and `proto` start this program.
+//! Measurements against peers, the long crash and chaos tests, and the generator of the wire's code:
+//! `cargo xtask bench`, `crash`, `chaos` and `proto` start this program.
 //!
 //! The machines that run measurements are shared and noisy, so contestants take turns in one run,
 //! and the ratio is what counts.
 
+mod chaos;
 mod contest;
 mod crash;
 mod hostile;
@@ -36,6 +37,9 @@ enum Command {
     /// Kills a real collector under load, again and again, and compares its answers with an
     /// independent record.
     Crash(crash::Options),
+    /// Kills, pauses, cuts off and replaces collectors with stores in a bucket, while real workers move between
+    /// them, and compares the workers' own accounts with all answers.
+    Chaos(chaos::Options),
     /// Writes the Rust code of profiler-core/proto/emberline.proto (no protoc needed).
     Proto,
     /// The peer of the collector in `bench ingest`.
@@ -84,6 +88,7 @@ fn main() -> ExitCode {
         Command::Bench(Bench::Symbols(options)) => symbols::run(&options),
         Command::Bench(Bench::Tasks(options)) => tasks::run(&options),
         Command::Crash(options) => crash::run(&options),
+        Command::Chaos(options) => chaos::run(&options),
         Command::Proto => proto::write(),
         Command::Serve(options) => ingest::bare::serve(&options),
         Command::SymbolLookup(options) => symbols::lookup(&options),
