@@ -12,7 +12,6 @@ pub(super) enum Kind {
     ReplacedDead,
     ReplacedPaused,
     ReplacedCut,
-    ReplacedAlive,
     BucketCut,
     BucketOverloaded,
     BucketLossy,
@@ -20,8 +19,8 @@ pub(super) enum Kind {
 }
 
 use Kind::{
-    BucketCut, BucketLossy, BucketOverloaded, Killed, Paused, ReplacedAlive, ReplacedCut,
-    ReplacedDead, ReplacedPaused, WorkerCut,
+    BucketCut, BucketLossy, BucketOverloaded, Killed, Paused, ReplacedCut, ReplacedDead,
+    ReplacedPaused, WorkerCut,
 };
 
 /// Rounds of a collector that needs no disk; the frequent ones twice.
@@ -33,7 +32,6 @@ pub(super) const WITHOUT_DISK: &[Kind] = &[
     ReplacedDead,
     ReplacedPaused,
     ReplacedCut,
-    ReplacedAlive,
     BucketCut,
     BucketOverloaded,
     BucketLossy,
@@ -51,7 +49,6 @@ impl Kind {
             ReplacedDead => "replaced elsewhere, dead",
             ReplacedPaused => "replaced elsewhere, paused",
             ReplacedCut => "replaced elsewhere, cut off from the bucket",
-            ReplacedAlive => "replaced elsewhere, alive",
             BucketCut => "network to the bucket cut",
             BucketOverloaded => "bucket overloaded",
             BucketLossy => "answers of the bucket lost",
@@ -64,7 +61,7 @@ impl Kind {
         match self {
             Killed => (0.0, 12.0),
             Paused => (1.0, 30.0),
-            ReplacedDead | ReplacedPaused | ReplacedCut | ReplacedAlive => (0.0, 8.0),
+            ReplacedDead | ReplacedPaused | ReplacedCut => (0.0, 8.0),
             BucketCut | BucketOverloaded | BucketLossy | WorkerCut => (1.0, 20.0),
         }
     }

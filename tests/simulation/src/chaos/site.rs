@@ -92,9 +92,9 @@ impl Site {
             &self.name,
             "--ack",
             ack,
-            // A successor is admitted while the former life has just not beaten.
+            // A successor waits for that long.
             "--owner-watch",
-            "300ms",
+            "1500ms",
             // So that sealing and compaction are among the interrupted operations.
             "--seal-every",
             "3s",
@@ -174,9 +174,7 @@ impl Site {
                 patience.wait(length)?;
                 self.start_elsewhere()
             }
-            Kind::ReplacedPaused | Kind::ReplacedCut | Kind::ReplacedAlive => {
-                self.be_replaced(kind, length, patience)
-            }
+            Kind::ReplacedPaused | Kind::ReplacedCut => self.be_replaced(kind, length, patience),
             Kind::BucketCut => {
                 let bucket = &self.life()?.bucket;
                 bucket.hold();
@@ -201,8 +199,8 @@ impl Site {
         }
     }
 
-    /// A successor starts while this life is paused, cut off from the bucket, or alive, and still has connections.
-    /// When it continues, it must notice.
+    /// A successor starts while this life is paused, or cut off from the bucket, and still has connections. When it
+    /// continues, it must notice.
     fn be_replaced(&mut self, kind: Kind, length: Duration, patience: &Patience) -> Result<()> {
         let mut former = self.life.take().context("a collector that has ended")?;
         match kind {
