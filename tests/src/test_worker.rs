@@ -4,6 +4,7 @@
 //! ```text
 //! test-worker truth  ID URL SECONDS   three threads spend known shares of time in three functions
 //! test-worker steady ID URL           works until its standard input ends
+//! test-worker patient ID URL          likewise, and flushes for up to a minute
 //! test-worker attacked ID URL FLUSH_SECONDS
 //!                                     runs 400 tasks and prints what the agent has cost; runs 100
 //!                                     more when its standard input ends, and flushes
@@ -53,7 +54,7 @@ fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [mode, worker, url, rest @ ..] = &arguments[..] else {
         bail!(
-            "usage: test-worker truth|steady|attacked|blocking|known|stacks|doomed|expecting|traced|slowing|many|clock|sequence|reported ID URL [NUMBERS]"
+            "usage: test-worker truth|steady|patient|attacked|blocking|known|stacks|doomed|expecting|traced|slowing|many|clock|sequence|reported ID URL [NUMBERS]"
         );
     };
     tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).init();
@@ -71,6 +72,12 @@ fn main() -> Result<()> {
         }
         "steady" => {
             let agent = start()?;
+            let tasks = steady();
+            json!({ "tasks": tasks, "report": report(&agent.finish()) })
+        }
+        "patient" => {
+            let builder = Agent::builder().flush_timeout(FLUSH_TIMEOUT);
+            let agent = builder.collector(url).worker(worker).start()?;
             let tasks = steady();
             json!({ "tasks": tasks, "report": report(&agent.finish()) })
         }

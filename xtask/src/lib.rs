@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
+use serde_json::Value;
 
 /// The workspace's root.
 #[must_use]
@@ -42,29 +43,48 @@ pub fn cargo(arguments: &[&str]) -> Command {
 /// # Errors
 /// If the build fails.
 pub fn emberline() -> Result<PathBuf> {
-    built(&["build", "--release", "--package", "emberline-cli", "--message-format", "json"])
+    let build = ["build", "--release", "--package", "emberline-cli"];
+    executable(&built(&build)?, "emberline")
 }
 
-/// The same with the client of S3 servers, in the selection of features that `cargo xtask test` uses.
+/// What `cargo xtask test` builds, among others.
+#[derive(Debug)]
+pub struct TestPrograms {
+    /// With the client of S3 servers.
+    pub emberline: PathBuf,
+    /// The worker of the tests.
+    pub test_worker: PathBuf,
+}
+
+/// Builds them like `cargo xtask test`, whose builds are used again.
 ///
 /// # Errors
 /// If the build fails.
-pub fn emberline_with_s3() -> Result<PathBuf> {
-    let features = ["--features", "emberline-cli/s3", "--message-format", "json"];
-    built(&[&["build", "--release", "--workspace", "--all-targets"][..], &features].concat())
+pub fn test_programs() -> Result<TestPrograms> {
+    let build =
+        ["build", "--release", "--workspace", "--all-targets", "--features", "emberline-cli/s3"];
+    let messages = built(&build)?;
+    Ok(TestPrograms {
+        emberline: executable(&messages, "emberline")?,
+        test_worker: executable(&messages, "test-worker")?,
+    })
 }
 
-fn built(build: &[&str]) -> Result<PathBuf> {
-    let output = cargo(build).stderr(Stdio::inherit()).output()?;
+/// Builds, and returns cargo's messages. They name the binaries, wherever the target directory is.
+fn built(build: &[&str]) -> Result<Vec<Value>> {
+    let output =
+        cargo(build).args(["--message-format", "json"]).stderr(Stdio::inherit()).output()?;
     ensure!(output.status.success(), "cargo {} failed", build.join(" "));
-    // Cargo's messages name the binary, wherever the target directory is.
     let messages = String::from_utf8(output.stdout)?;
-    let messages = messages.lines().filter_map(|line| serde_json::from_str(line).ok());
-    let mut paths = messages.filter_map(|message: serde_json::Value| {
-        let is_ours = message["target"]["name"] == "emberline";
-        is_ours.then(|| message["executable"].as_str().map(PathBuf::from))?
+    Ok(messages.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
+}
+
+fn executable(messages: &[Value], name: &str) -> Result<PathBuf> {
+    let mut paths = messages.iter().filter_map(|message| {
+        let is_it = message["target"]["name"] == name && message["profile"]["test"] == false;
+        is_it.then(|| message["executable"].as_str().map(PathBuf::from))?
     });
-    paths.next_back().context("cargo built no `emberline`")
+    paths.next_back().with_context(|| format!("cargo built no `{name}`"))
 }
 
 /// Prints the step that begins.

@@ -39,6 +39,9 @@ enum Task {
     /// Kills a real collector under load, again and again, and compares its answers with an
     /// independent record.
     Crash(Forwarded),
+    /// Kills, pauses, cuts off and replaces collectors with stores in a bucket, while real workers move between
+    /// them, and compares the workers' own accounts with all answers (needs Python with `venv`).
+    Chaos(Forwarded),
     /// Feeds hostile inputs to everything that reads what others wrote, guided by coverage (needs a
     /// C++ compiler).
     Fuzz(fuzz::Options),
@@ -78,6 +81,7 @@ fn main() -> ExitCode {
         Task::Bench(forwarded) => forwarded.run("bench"),
         Task::Cluster(forwarded) => forwarded.become_command("cluster"),
         Task::Crash(forwarded) => forwarded.run("crash"),
+        Task::Chaos(forwarded) => forwarded.run("chaos"),
         Task::Simulate(forwarded) => simulate(&forwarded.arguments),
         Task::Fuzz(options) => fuzz::run(&options),
         Task::Soak(options) => soak::run(&options),

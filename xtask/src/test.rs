@@ -99,7 +99,7 @@ enum Step {
 /// Only the program's own crate differs.
 const S3: &str = "emberline-cli/s3";
 
-/// Where tests say why they have no S3 server.
+/// Where tests say why an S3 server is missing.
 const S3_SERVER_MISSING: &str = "target/release/s3-servers/missing";
 
 /// A command of cargo's.
@@ -437,7 +437,7 @@ impl CargoCommand {
     }
 }
 
-/// Runs all tests. Tests of stores in buckets are left out if their server cannot be installed.
+/// Runs all tests. Tests of stores in buckets are left out if their servers cannot be installed.
 fn test_all() -> Result<Outcome> {
     let missing = root().join(S3_SERVER_MISSING);
     if missing.exists() {

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::process::Usage;
-use crate::s3_server::free_port;
+use crate::proxy::free_port;
 use crate::service::Service;
 use anyhow::Result;
 

@@ -145,7 +145,8 @@ pub fn last_processor() -> Option<usize> {
 }
 
 fn address_in(line: &str) -> Option<SocketAddr> {
-    let (_, rest) = line.split_once("collector on http")?;
+    let said_on = ["collector on http", "reader on http"];
+    let (_, rest) = said_on.iter().find_map(|said| line.split_once(said))?;
     let rest = rest.trim_start_matches('s').strip_prefix("://")?;
     let end = rest.find(|c: char| !(c.is_ascii_digit() || ".:".contains(c)));
     rest[..end.unwrap_or(rest.len())].parse().ok()
@@ -197,14 +198,31 @@ impl Process {
         lines.iter().fold(String::new(), |text, line| text + "  " + line + "\n")
     }
 
+    /// Sends it a signal.
+    ///
+    /// # Errors
+    /// If it had ended by itself.
+    pub fn signal(&mut self, signal: Signal) -> Result<()> {
+        self.check_alive()?;
+        kill(Pid::from_raw(i32::try_from(self.child.id())?), signal)?;
+        Ok(())
+    }
+
+    fn check_alive(&mut self) -> Result<()> {
+        match self.child.try_wait()? {
+            None => Ok(()),
+            Some(status) => {
+                bail!("the collector ended by itself ({status}); end of its log:\n{}", self.log())
+            }
+        }
+    }
+
     /// Kills it with SIGKILL.
     ///
     /// # Errors
     /// If it had ended by itself, or panicked before.
     pub fn kill(mut self) -> Result<()> {
-        if let Some(status) = self.child.try_wait()? {
-            bail!("the collector ended by itself ({status}); end of its log:\n{}", self.log());
-        }
+        self.check_alive()?;
         self.child.kill()?;
         self.child.wait()?;
         self.had_no_panic()

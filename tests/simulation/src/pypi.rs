@@ -6,6 +6,9 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, bail};
 
+/// Seconds that a step of an installation may take.
+const INSTALL_SECONDS_MAX: &str = "300";
+
 /// Installs a package of PyPI below `folder` with Python's own tools. Returns the folder of its programs.
 ///
 /// # Errors
@@ -30,7 +33,8 @@ pub fn install(folder: &Path, package: &str) -> Result<PathBuf> {
 
 fn run(program: &Path, arguments: &[&str]) -> Result<()> {
     let shown = || format!("{} {}", program.display(), arguments.join(" "));
-    let mut command = Command::new(program);
+    let mut command = Command::new("timeout");
+    command.arg(INSTALL_SECONDS_MAX).arg(program);
     let done = command.args(arguments).stdin(Stdio::null()).output().with_context(shown)?;
     if !done.status.success() {
         bail!("{} fails: {}", shown(), String::from_utf8_lossy(&done.stderr));

@@ -7,6 +7,7 @@ mod account;
 mod bad_input;
 mod bombs;
 mod bucket;
+mod chaos;
 mod clocks;
 mod compare;
 mod connections;

@@ -8,7 +8,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 
-use crate::bucket::server;
+use crate::bucket;
 use crate::harness::{Collector, Worker, emberline, output, run, wait_for};
 use crate::report_golden::{RANGE, golden_collector};
 
@@ -421,8 +421,8 @@ fn a_query_reads_the_stores_of_a_bucket() {
         );
         return;
     }
-    let Some(server) = server::start() else { return };
-    let place = format!("s3://{}/sql", server::BUCKET);
+    let Some(server) = bucket::server() else { return };
+    let place = format!("s3://{}/sql", simulation::s3::BUCKET);
     let mut sums = Vec::new();
     for name in ["c1", "c2"] {
         let mut command = Command::new(emberline());

@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use simulation::ballista::{BallistaCluster, EXECUTORS};
-use simulation::s3_server::{self, BUCKET, S3Server, free_port};
+use simulation::proxy::free_port;
+use simulation::s3::{BUCKET, Product, Server};
 use simulation::service::Service;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -56,7 +57,7 @@ impl Programs {
         let emberline = match &options.emberline {
             Some(program) => program.clone(),
             None if with_ballista => xtask::ballista::emberline()?,
-            None => xtask::emberline_with_s3()?,
+            None => xtask::test_programs()?.emberline,
         };
         let ballista = match &options.ballista {
             Some(folder) => Some(folder.clone()),
@@ -94,8 +95,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     };
     let programs = Programs::build(&options.programs, !options.no_ballista)?;
     let folder = tempfile::Builder::new().prefix("emberline-cluster-").tempdir()?;
-    let target = xtask::root().join("target");
-    let server = S3Server::start(&s3_server::install(&target.join("release/s3-servers"))?, &[])?;
+    let build = xtask::root().join("target/release");
+    let server = Server::start(Product::Moto, &build)?.context("no S3 server")?;
     let mut cluster = Cluster { parts: Vec::new(), folder: folder.path().to_owned(), server };
     let started = cluster.start(&programs, options);
     if started.is_ok() {
@@ -125,7 +126,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 struct Cluster {
     parts: Vec<Service>,
     folder: PathBuf,
-    server: S3Server,
+    server: Server,
 }
 
 impl Cluster {

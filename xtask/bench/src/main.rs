@@ -1,9 +1,10 @@
-//! Measurements against peers, the long crash test, and the generator of the wire's code:
-//! `cargo xtask bench`, `crash` and `proto` start this program.
+//! Measurements against peers, the long crash and chaos tests, and the generator of the wire's code:
+//! `cargo xtask bench`, `crash`, `chaos` and `proto` start this program.
 //!
 //! The machines that run measurements are shared and noisy, so contestants take turns in one run,
 //! and the ratio is what counts.
 
+mod chaos;
 mod cluster;
 mod contest;
 mod crash;
@@ -40,6 +41,9 @@ enum Command {
     Crash(crash::Options),
     /// Starts a bucket, two collectors, a fleet and a Ballista cluster on this machine, until Ctrl-C.
     Cluster(cluster::Options),
+    /// Kills, pauses, cuts off and replaces collectors with stores in a bucket, while real workers move between
+    /// them, and compares the workers' own accounts with all answers.
+    Chaos(chaos::Options),
     /// Writes the Rust code of profiler-core/proto/emberline.proto (no protoc needed).
     Proto,
     /// The peer of the collector in `bench ingest`.
@@ -92,6 +96,7 @@ fn main() -> ExitCode {
         Command::Bench(Bench::Tasks(options)) => tasks::run(&options),
         Command::Cluster(options) => cluster::run(&options),
         Command::Crash(options) => crash::run(&options),
+        Command::Chaos(options) => chaos::run(&options),
         Command::Proto => proto::write(),
         Command::Serve(options) => ingest::bare::serve(&options),
         Command::SymbolLookup(options) => symbols::lookup(&options),

@@ -212,12 +212,39 @@ impl LogDisk for BucketDisk {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::wal::Wal;
 
     fn write(disk: &mut BucketDisk, number: u64) -> io::Result<()> {
         let name = file_name(number);
         disk.create(&name)?;
         disk.append(&name, &[7; 200])?;
         disk.sync(&name)
+    }
+
+    /// Number of damages in the log from this file on.
+    fn damages(objects: &Objects, from: u64) -> u64 {
+        super::super::check(&mut BucketDisk::new(objects.clone()), from).unwrap().damages
+    }
+
+    #[test]
+    fn a_file_that_the_tables_need_and_that_has_no_record_yet_is_not_missing() {
+        let objects = Objects::bucket_in_memory();
+        objects.own(1);
+        let mut disk = BucketDisk::new(objects.clone());
+        disk.take_over(0).unwrap();
+        let opened = Wal::open(Box::new(disk), 0, &mut |_| Ok(()));
+        let (mut wal, _) = opened.unwrap();
+        wal.append(OwnerMark::KIND, &OwnerMark { epoch: 1 }.encode_to_vec()).unwrap();
+        let next = wal.rotate().unwrap();
+        assert_eq!((next, damages(&objects, next)), (3, 0));
+        // A file after it shows that it existed.
+        wal.append(OwnerMark::KIND, &OwnerMark { epoch: 1 }.encode_to_vec()).unwrap();
+        wal.rotate().unwrap();
+        assert_eq!(damages(&objects, next), 0);
+        wal.append(OwnerMark::KIND, &OwnerMark { epoch: 1 }.encode_to_vec()).unwrap();
+        wal.rotate().unwrap();
+        BucketDisk::new(objects.clone()).remove(&file_name(next)).unwrap();
+        assert_eq!(damages(&objects, next), 1);
     }
 
     #[test]

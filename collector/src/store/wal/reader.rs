@@ -180,7 +180,11 @@ fn read_unchanged(
     }
     let data_from = mark.and_then(|mark| mark.data_from);
     let mut contents = LogContents { last_number, data_from, ..LogContents::default() };
-    contents.check_first_file(&files, from);
+    // The file that the tables need is created with its first record if it is written once.
+    let is_idle = disk.is_write_once() && files.is_empty();
+    if !is_idle {
+        contents.check_first_file(&files, from);
+    }
     // A file whose header was not synced before a crash has no records, and no valid header.
     files.retain(|file| {
         let is_unfinished = file.header.is_none() && file.length <= HEADER_BYTES as u64;

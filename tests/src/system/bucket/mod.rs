@@ -1,20 +1,19 @@
 //! Stores in a bucket of a real S3 server: what an acknowledgment promises, who may write, and what is said
 //! when something is wrong.
 
-mod proxy;
 mod reader;
-pub(crate) mod server;
 
 use std::env;
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::Ordering;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use simulation::crash::{Options, StoreTarget, run, store_arguments};
+use simulation::proxy::{Fate, Proxy};
+use simulation::s3::{AUTHORIZATION, BUCKET, Product, Server, environment};
 
-use self::proxy::Proxy;
-use self::server::{BUCKET, Server, environment};
 use crate::harness::{Collector, Running, TEST_WORKER, alone, emberline, number, output, wait_for};
 
 /// Kills of the short form.
@@ -34,15 +33,42 @@ fn emberline_with(environment: &[(String, String)], arguments: &[&str]) -> Outpu
     output(command.stdin(Stdio::null()))
 }
 
-/// A server; `None`, with a line that says why, if there is none, or if `emberline` has no client for it.
-fn server() -> Option<Server> {
-    let probe =
-        emberline_with(&environment(1), &["store", "info", "--store", "s3://a/b", "--name", "a"]);
-    if said(&probe).contains("without the feature `s3`") {
-        println!("skipped: build `emberline` with `cargo build --release --features s3` first");
+/// A server of each product. Those that cannot be installed, or all if `emberline` has no client for them, are
+/// omitted, with a line that says why.
+fn servers() -> Vec<Server> {
+    if !has_client() {
+        return Vec::new();
+    }
+    let started = Product::ALL.map(|product| Server::start(product, build()).unwrap());
+    started.into_iter().flatten().collect()
+}
+
+/// One of them.
+pub(crate) fn server() -> Option<Server> {
+    if !has_client() {
         return None;
     }
-    server::start()
+    Server::start(Product::Moto, build()).unwrap()
+}
+
+/// Whether [`servers`] can start all.
+pub(crate) fn has_servers() -> bool {
+    has_client() && Product::ALL.iter().all(|product| product.installed(build()).is_some())
+}
+
+fn has_client() -> bool {
+    let probe =
+        emberline_with(&environment(1), &["store", "info", "--store", "s3://a/b", "--name", "a"]);
+    let is_missing = said(&probe).contains("without the feature `s3`");
+    if is_missing {
+        println!("skipped: build `emberline` with `cargo build --release --features s3` first");
+    }
+    !is_missing
+}
+
+/// The directory of the built programs.
+fn build() -> &'static Path {
+    Path::new(TEST_WORKER).parent().unwrap()
 }
 
 fn said(output: &Output) -> String {
@@ -67,8 +93,12 @@ fn start(server: &Server, prefix: &str) -> Collector {
 #[test]
 fn no_acked_cycle_is_lost_or_counted_twice_when_machines_are_lost() {
     let _alone = alone();
-    let Some(server) = server() else { return };
-    let proxy = Proxy::start(server.port, 7);
+    servers().iter().for_each(check_lost_machines);
+}
+
+fn check_lost_machines(server: &Server) {
+    let proxy = Proxy::start(server.port).unwrap();
+    proxy.lose_some(7);
     let store = StoreTarget {
         arguments: store_arguments(&place("lost"), "c1"),
         environment: environment(proxy.port),
@@ -97,8 +127,11 @@ fn no_acked_cycle_is_lost_or_counted_twice_when_machines_are_lost() {
 
 #[test]
 fn a_name_has_one_collector_and_a_paused_one_acknowledges_nothing_more() {
-    let Some(server) = server() else { return };
-    let first = start(&server, "names");
+    servers().iter().for_each(check_names);
+}
+
+fn check_names(server: &Server) {
+    let first = start(server, "names");
     // It watches for many beats of the first one, which may be late on a busy machine.
     let second = emberline_with(
         &server.environment(),
@@ -134,7 +167,7 @@ fn a_name_has_one_collector_and_a_paused_one_acknowledges_nothing_more() {
         first.epochs().iter().any(|epoch| number(epoch, "acked_seq") > 0).then_some(())
     });
     kill(pid, Signal::SIGSTOP).unwrap();
-    let successor = start(&server, "names");
+    let successor = start(server, "names");
     kill(pid, Signal::SIGCONT).unwrap();
     wait_for("the first collector to say what happened", || {
         first.log().contains("another collector has taken this store over").then_some(())
@@ -158,18 +191,34 @@ fn a_name_has_one_collector_and_a_paused_one_acknowledges_nothing_more() {
 
 #[test]
 fn bad_input_is_named_in_one_line() {
-    let Some(server) = server() else { return };
+    servers().iter().for_each(check_bad_input);
+    let Some(strict) = Server::start_strict(build()).unwrap() else { return };
+    let c1 = ["--store", &place("bad"), "--name", "c1"];
+    check_line(&strict.environment(), &c1, "rejects the credentials (InvalidAccessKeyId)");
+    check_line(&strict.environment(), &c1, "check AWS_ACCESS_KEY_ID");
+    check_line(&environment(1), &c1, "check AWS_ENDPOINT");
+}
+
+/// The error of a start.
+fn error_of(environment: &[(String, String)], arguments: &[&str]) -> String {
+    let listen = ["serve", "--listen", "127.0.0.1:0"];
+    let done = emberline_with(environment, &[&listen[..], arguments].concat());
+    assert!(!done.status.success());
+    said(&done)
+}
+
+fn check_line(environment: &[(String, String)], arguments: &[&str], expected: &str) {
+    let text = error_of(environment, arguments);
+    assert!(text.contains(expected), "{arguments:?}: {text}");
+    assert_eq!(error_lines(&text), 1, "{text}");
+}
+
+fn check_bad_input(server: &Server) {
     let foreign = ureq::put(&server.url(&format!("/{BUCKET}/photos/c1/cat.jpg")))
-        .header("Authorization", server::AUTHORIZATION)
+        .header("Authorization", AUTHORIZATION)
         .send("a cat");
     foreign.unwrap();
     let good = server.environment();
-    let serve = |environment: &[(String, String)], arguments: &[&str]| {
-        let listen = ["serve", "--listen", "127.0.0.1:0"];
-        let done = emberline_with(environment, &[&listen[..], arguments].concat());
-        assert!(!done.status.success());
-        said(&done)
-    };
     let place = place("bad");
     let photos = format!("s3://{BUCKET}/photos");
     for (arguments, expected) in [
@@ -178,14 +227,9 @@ fn bad_input_is_named_in_one_line() {
         (&["--store", &place, "--name", "a/b"], "a name has 1 to 64 letters"),
         (&["--name", "c1"], "--store <URL>"),
     ] {
-        let text = serve(&good, arguments);
+        let text = error_of(&good, arguments);
         assert!(text.contains(expected), "{arguments:?}: {text}");
     }
-    let check_line = |environment: &[(String, String)], arguments: &[&str], expected: &str| {
-        let text = serve(environment, arguments);
-        assert!(text.contains(expected), "{arguments:?}: {text}");
-        assert_eq!(error_lines(&text), 1, "{text}");
-    };
     for (arguments, expected) in [
         (&["--store", &place, "--name", "c1", "--ack", "disk"][..], "add `--data DIR`"),
         (&["--store", "s3://no-such-bucket/x", "--name", "c1"], "there is no such bucket"),
@@ -193,12 +237,11 @@ fn bad_input_is_named_in_one_line() {
     ] {
         check_line(&good, arguments, expected);
     }
-    let unconditional = environment(Proxy::unconditional(server.port).port);
-    check_line(&unconditional, &["--store", &place, "--name", "c2"], "ignores `If-None-Match: *`");
-    let Some(strict) = server::start_strict() else { return };
-    let c1 = ["--store", &place, "--name", "c1"];
-    let strict = strict.environment();
-    check_line(&strict, &c1, "rejects the credentials (InvalidAccessKeyId)");
-    check_line(&strict, &c1, "check AWS_ACCESS_KEY_ID");
-    check_line(&environment(1), &c1, "check AWS_ENDPOINT");
+    let proxy = Proxy::start(server.port).unwrap();
+    proxy.set_fates(|| Fate::Unconditional);
+    check_line(
+        &environment(proxy.port),
+        &["--store", &place, "--name", "c2"],
+        "ignores `If-None-Match: *`",
+    );
 }

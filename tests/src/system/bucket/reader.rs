@@ -2,8 +2,9 @@
 
 use std::process::Command;
 
-use super::{place, server};
-use crate::bucket::server::Server;
+use simulation::s3::Server;
+
+use super::{place, servers};
 use crate::harness::{Collector, Worker, alone, emberline, number, wait_for};
 
 fn start(server: &Server, arguments: &[&str]) -> Collector {
@@ -23,11 +24,14 @@ fn found_ns(collector: &Collector) -> u64 {
 #[test]
 fn a_reader_answers_for_collectors_whose_machine_is_gone() {
     let _alone = alone();
-    let Some(server) = server() else { return };
+    servers().iter().for_each(check_reader);
+}
+
+fn check_reader(server: &Server) {
     // The first seals meanwhile, so its data is in tables and in its log.
-    let mut first = start(&server, &["--name", "c1", "--seal-every", "1500ms"]);
-    let second = start(&server, &["--name", "c2"]);
-    let reader = start(&server, &["--read-only"]);
+    let mut first = start(server, &["--name", "c1", "--seal-every", "1500ms"]);
+    let second = start(server, &["--name", "c2"]);
+    let reader = start(server, &["--read-only"]);
     let workers = [
         Worker::start("steady", "w1", &first.url(), &[]),
         Worker::start("steady", "w2", &second.url(), &[]),
@@ -59,14 +63,17 @@ fn a_reader_answers_for_collectors_whose_machine_is_gone() {
 #[test]
 fn a_reader_names_what_a_collector_has_on_its_own_disk() {
     let _alone = alone();
-    let Some(server) = server() else { return };
+    servers().iter().for_each(check_disk);
+}
+
+fn check_disk(server: &Server) {
     let data = tempfile::tempdir().unwrap();
-    let collector = start(&server, &["--name", "d1", "--data", data.path().to_str().unwrap()]);
+    let collector = start(server, &["--name", "d1", "--data", data.path().to_str().unwrap()]);
     let worker = Worker::start("steady", "w1", &collector.url(), &[]);
     wait_for("an acknowledged flush", || {
         collector.epochs().iter().any(|epoch| number(epoch, "acked_seq") > 0).then_some(())
     });
-    let reader = start(&server, &["--read-only"]);
+    let reader = start(server, &["--read-only"]);
     let workers = reader.json("/api/v1/workers");
     let reason = workers["stores"][0]["incomplete"].as_str().unwrap();
     assert!(reason.contains("only on the disk of"), "{reason}");

@@ -23,7 +23,7 @@ use simulation::process::{Running, Serve, Usage, last_processor};
 use simulation::program::{Program, Shape};
 use simulation::random::Random;
 use simulation::record::Detail;
-use simulation::s3_server::{self, BUCKET, S3Server};
+use simulation::s3::{BUCKET, Product, Server};
 use tls::ClientOptions;
 
 use super::sampler::machine;
@@ -99,7 +99,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     raise_file_limit(u64::from(options.agents) + 1_000)?;
     let emberline = match &options.binary {
         Some(binary) => binary.clone(),
-        None if options.bucket => xtask::emberline_with_s3()?,
+        None if options.bucket => xtask::test_programs()?.emberline,
         None => xtask::emberline()?,
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
@@ -182,7 +182,7 @@ struct Bench<'a> {
     pattern: Arc<Pattern>,
     random: Random,
     /// Killed when dropped.
-    bucket: Option<S3Server>,
+    bucket: Option<Server>,
     /// Deleted when dropped.
     folder: tempfile::TempDir,
 }
@@ -279,8 +279,8 @@ impl Bench<'_> {
         let data = data.to_str().context("the folder's path is not UTF-8")?;
         let mut bucket = None;
         if contestant.bucket {
-            let servers = xtask::root().join("target/release/s3-servers");
-            let server = S3Server::start(&s3_server::install(&servers)?, &[])?;
+            let build = xtask::root().join("target/release");
+            let server = Server::start(Product::Moto, &build)?.context("no S3 server")?;
             serve.arguments.extend(store_arguments(&format!("s3://{BUCKET}/bench"), "c1"));
             serve.environment = server.environment();
             bucket = Some(server);
