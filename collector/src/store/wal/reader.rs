@@ -180,7 +180,10 @@ fn read_unchanged(
     }
     let data_from = mark.and_then(|mark| mark.data_from);
     let mut contents = LogContents { last_number, data_from, ..LogContents::default() };
-    contents.check_first_file(&files, from);
+    // In a bucket a file exists from its first records on, and a version may name it before.
+    if !disk.is_write_once() || !files.is_empty() {
+        contents.check_first_file(&files, from);
+    }
     // A file whose header was not synced before a crash has no records, and no valid header.
     files.retain(|file| {
         let is_unfinished = file.header.is_none() && file.length <= HEADER_BYTES as u64;
