@@ -78,7 +78,7 @@ fn disable_huge_pages() {
 fn run(cli: Cli) -> anyhow::Result<()> {
     match cli.command {
         Command::Demo(args) => command::demo::run(args),
-        Command::Serve(args) => command::serve::run(args),
+        Command::Serve(args) => command::serve::run(*args),
         Command::Profile(args) => command::profile::run(&args),
         Command::Tasks(args) => command::tasks::run(&args),
         Command::Report(args) => command::report::run(&args),

@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use crate::clock::Clock;
@@ -27,6 +28,15 @@ pub struct Collector {
     pub(crate) pushed: Arc<Pushed>,
     /// What keeps `state` as the stores of other collectors are; then nothing else changes it.
     pub(crate) follower: Option<Follower>,
+    /// Of the stores of collectors that are gone.
+    pub(crate) adoptions: AdoptionCounts,
+}
+
+/// Adoptions of stores since the start.
+#[derive(Debug, Default)]
+pub(crate) struct AdoptionCounts {
+    pub(crate) done: AtomicU64,
+    pub(crate) failed: AtomicU64,
 }
 
 /// The options of a collector, without those of its server.
@@ -100,7 +110,8 @@ impl Collector {
         let sealer = Arc::new(Sealer::new(state.clone(), ingest.clone(), retention));
         let accounts = Arc::new(Accounts::new(quotas));
         let pushed = Arc::new(Pushed::new(ingest.clone()));
-        Collector { state, ingest, sealer, accounts, pushed, follower: None }
+        let adoptions = AdoptionCounts::default();
+        Collector { state, ingest, sealer, accounts, pushed, follower: None, adoptions }
     }
 
     /// The quotas that were met since the start, those with the most refusals first.

@@ -112,10 +112,6 @@ pub(crate) struct Log {
     health: Mutex<LogHealth>,
     disk_reserve_bytes: u64,
     /// What was read at the start.
-    #[cfg_attr(
-        not(test),
-        expect(dead_code, reason = "lost parts are in the manifest; tests read more")
-    )]
     pub(crate) found: LogContents,
     guard: Mutex<StoreGuard>,
     thread: Mutex<Option<JoinHandle<()>>>,

@@ -10,7 +10,8 @@
 //! agents' stacks in one), `store` (log and tables), `windows`, `ledger` and `telemetry` (what is in no
 //! table yet), `session` (one life of one agent), `state` (what questions read), `ingest` (what each
 //! message does), `pushed` (what foreign profilers push), `forward` (what other servers receive), `commit` (how a flush becomes durable), `ingest_status` (whether ingest is blocked),
-//! `sealing` (how memory becomes tables), `recovery` (how a collector restarts), `agent_control`
+//! `sealing` (how memory becomes tables), `recovery` (how a collector restarts), `adoption` (how others
+//! continue for one that is gone), `follow` (how readers see the stores of all), `agent_control`
 //! (requests to running agents), `significance` (change or noise), `query` (questions and answers),
 //! [`auth`] (tokens and roles), `shares` (quotas and fair shares), `audit` (who did what), [`serve`] (the
 //! protocols).
@@ -26,6 +27,7 @@
 //! # }
 //! ```
 
+mod adoption;
 mod agent_control;
 mod audit;
 pub mod auth;
@@ -67,6 +69,7 @@ mod testing;
 mod tree;
 mod windows;
 
+pub use adoption::{Adoption, AdoptionOptions, adopt};
 pub use clock::Clock;
 pub use collector::Collector;
 pub use follow::{FollowError, FollowOptions};
@@ -75,8 +78,8 @@ pub use naming::{NOT_FOUND_CODE, SymbolSource};
 pub use query::{EndedTask, EndedTasksOf, compare_ended_tasks};
 pub use recovery::{DataError, StoreOptions};
 pub use serve::{
-    EncodedTasks, ForwardContent, ForwardError, ForwardOptions, ForwardTarget, ScrapeTarget,
-    ServeError, ServeOptions, Server, SqlProgram, report_document,
+    AutoAdoption, EncodedTasks, ForwardContent, ForwardError, ForwardOptions, ForwardTarget,
+    ScrapeTarget, ServeError, ServeOptions, Server, SqlProgram, report_document,
 };
 pub use shares::{Quota, QuotaError, QuotaSettings};
 pub use store::wal::WalError;

@@ -4,6 +4,7 @@
 //! Limits that both ends of the wire share (sizes of names and messages, depth, nodes of one agent)
 //! are in [`profiler_core::limits`].
 
+mod adoption;
 mod bucket;
 mod filters;
 mod follow;
@@ -16,7 +17,8 @@ mod symbols;
 use std::time::Duration;
 
 pub use self::{
-    bucket::*, filters::*, follow::*, forward::*, messages::*, pushed::*, sql::*, symbols::*,
+    adoption::*, bucket::*, filters::*, follow::*, forward::*, messages::*, pushed::*, sql::*,
+    symbols::*,
 };
 
 /// The limits of a collector that can be configured. The defaults are the constants of this module.

@@ -26,8 +26,7 @@ use crate::store::{DirectoryLock, LostLog, Manifest, Objects, Second, StoreError
 use crate::sync::{lock, read, write};
 
 pub use self::bucket::StoreOptions;
-#[cfg(feature = "simulation")]
-pub(crate) use self::bucket::log_in_store;
+pub(crate) use self::bucket::{log_in_store, log_on_disk};
 
 /// A data folder that cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -146,7 +145,7 @@ fn create_folder(folder: &Path) -> Result<(), DataError> {
     Ok(())
 }
 
-fn lock_folder(folder: &Path) -> Result<DirectoryLock, DataError> {
+pub(crate) fn lock_folder(folder: &Path) -> Result<DirectoryLock, DataError> {
     DirectoryLock::take(folder).map_err(|error| match error {
         StoreError::Locked { .. } => DataError::InUse { folder: folder.to_owned() },
         error => error.into(),

@@ -223,11 +223,16 @@ impl SealerThread {
     }
 }
 
-fn seal_until_stopped(stop: &StopSignal, sealer: &Weak<Sealer>) {
+/// Makes the calling thread, and those that it starts, give way to ingest.
+pub(crate) fn give_way() {
     // On Linux a thread has a niceness of its own; `None` is the calling thread.
     if let Err(error) = rustix::process::setpriority_process(None, NICENESS) {
         tracing::debug!(%error, "sealing runs at the priority of ingest");
     }
+}
+
+fn seal_until_stopped(stop: &StopSignal, sealer: &Weak<Sealer>) {
+    give_way();
     let mut seal_at = None;
     let mut maintain_at = None;
     let mut pause = SWEEP_EVERY;

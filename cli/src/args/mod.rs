@@ -45,7 +45,7 @@ pub(crate) use report::{ReportArgs, ReportCommand, ReportDiffArgs};
 pub(crate) use scrape::{ScrapeArg, is_scraped_url};
 pub(crate) use service::{AckArg, DemoArgs, FleetWorkerArgs, LogFormat, ServeArgs};
 pub(crate) use sql::SqlArgs;
-pub(crate) use store::{StoreArgs, StoreCommand, StorePlaceArgs};
+pub(crate) use store::{AdoptArgs, StoreArgs, StoreCommand, StorePlaceArgs};
 pub(crate) use symbols::{
     CollectSymbolsArgs, FetchSymbolsArgs, ReduceSymbolsArgs, SymbolsArgs, SymbolsCommand,
     UploadSymbolsArgs,
@@ -99,7 +99,7 @@ pub(crate) enum Command {
     /// Run a collector and a fleet of real workers as a demonstration.
     Demo(DemoArgs),
     /// Run the collector: agents and clients share one port.
-    Serve(ServeArgs),
+    Serve(Box<ServeArgs>),
     /// Where the time went: a flame graph, stacks or a table of functions.
     Profile(ProfileArgs),
     /// Task log: start, end and outcome of each task.
@@ -130,7 +130,7 @@ pub(crate) enum Command {
     Workers(WorkersArgs),
     /// Diagnose profiling problems: in a program, on this machine, in the fleet.
     Doctor(DoctorArgs),
-    /// Inspect, verify and compact a store on disk.
+    /// Inspect, verify, compact and adopt a store on disk or in a bucket.
     Store(StoreArgs),
     /// Ask in SQL: samples, tasks, resources and more, with names.
     Sql(SqlArgs),

@@ -99,6 +99,11 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "WHERE", value_enum, requires = "store", help_heading = "Bucket")]
     pub(crate) ack: Option<AckArg>,
 
+    /// Adopt the stores of other collectors in the place whose owner has not shown that it lives for so long, such
+    /// as 1h: seal what they left, and apply the retention of this collector. At least 30 s. Default: never.
+    #[arg(long, value_name = "TIME", requires = "name", value_parser = milliseconds, help_heading = "Bucket")]
+    pub(crate) adopt_after: Option<f64>,
+
     /// Most bytes of copies of the store's tables, in the folder of --data (default 2GiB), or else in memory
     /// (default 256MiB). With --read-only: for each collector.
     #[arg(long, value_name = "SIZE", requires = "store", value_parser = size, help_heading = "Bucket")]

@@ -6,13 +6,17 @@ use clap::{Args, Subcommand};
 use collector::store::{StoreLocation, StoreName, StorePlace};
 
 use super::RowFormat;
+use super::query::milliseconds;
+use super::retention::RetentionArgs;
 
 /// `emberline store`
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     emberline store info --data /var/lib/emberline       files and rows by table and tier\n  \
     emberline store verify --data /var/lib/emberline     read and check everything\n  \
-    emberline store compact --data /var/lib/emberline    merge small files; stop the collector first\n\n\
+    emberline store compact --data /var/lib/emberline    merge small files; stop the collector first\n  \
+    emberline store adopt --store s3://profiles/prod --name c1\n                                                         \
+    seal what a lost collector left\n\n\
     A collector compacts its store by itself. `info` and `verify` only read, also while one runs.")]
 pub(crate) struct StoreArgs {
     #[command(subcommand)]
@@ -38,9 +42,55 @@ pub(crate) enum StoreCommand {
         emberline store compact --data /var/lib/emberline\n  \
         emberline store compact --data demo-data --format json")]
     Compact(StorePlaceArgs),
+    /// Seal and maintain the store of a collector that is gone, as its next start and stop would. Refused
+    /// while it lives. It can be started again later.
+    #[command(after_help = "Examples:\n  \
+        emberline store adopt --store s3://profiles/prod --name c1\n  \
+        emberline store adopt --store s3://profiles/prod --name c1 --log /var/lib/emberline\n  \
+        emberline store adopt --store file:///srv/emberline --name c1 --format json\n\n\
+        Give the retention that the collector has: older data is deleted.")]
+    Adopt(AdoptArgs),
+}
+
+/// `emberline store adopt`
+#[derive(Args, Debug)]
+pub(crate) struct AdoptArgs {
+    #[command(flatten)]
+    pub(crate) place: StorePlaceArgs,
+
+    /// Folder of --data of a collector with --ack disk, whose log is there. An empty folder records that
+    /// the disk is lost.
+    #[arg(long, value_name = "DIR", requires = "store")]
+    pub(crate) log: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) retention: RetentionArgs,
+
+    /// Name of a collector in the same place that was running meanwhile. Its data shows how much time has
+    /// passed since the last data of the store; otherwise that counts as a day at most.
+    #[arg(long, value_name = "NAME", requires = "store")]
+    pub(crate) witness: Option<StoreName>,
+
+    /// How long the last owner of the store is watched, for tests. Default: 15 s.
+    #[arg(long, value_name = "TIME", value_parser = milliseconds, hide = true)]
+    pub(crate) owner_watch: Option<f64>,
+
+    /// Limit memory and processor time, and give way to other processes: for a collector that adopts.
+    #[arg(long, hide = true)]
+    pub(crate) limited: bool,
 }
 
 impl StorePlaceArgs {
+    /// Whether the store is in a bucket.
+    pub(crate) fn is_in_bucket(&self) -> bool {
+        matches!(self.store, Some(StorePlace::Bucket { .. }))
+    }
+
+    /// The store of another collector in the same place.
+    pub(crate) fn sibling(&self, name: &StoreName) -> Option<StoreLocation> {
+        self.store.clone().map(|place| StoreLocation::Named(place, name.clone()))
+    }
+
     /// The store that is meant.
     pub(crate) fn location(&self) -> StoreLocation {
         match (&self.data, self.store.clone().zip(self.name.clone())) {

@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use collector::auth::{TokenFile, TokenSource};
+use collector::limits::{ADOPT_AFTER_FACTOR_MIN, ADOPT_AFTER_MAX};
 use collector::serve::{Reloader, TlsOptions};
-use collector::store::{Ack, StorePlace};
+use collector::store::{Ack, Retention, StorePlace};
 use collector::{
-    Collector, FollowOptions, ForwardOptions, Limits, ScrapeTarget, ServeOptions, SqlProgram,
-    StoreOptions, SymbolSource,
+    AutoAdoption, Collector, FollowOptions, ForwardOptions, Limits, ScrapeTarget, ServeOptions,
+    SqlProgram, StoreOptions, SymbolSource,
 };
 use tls::CertificateFiles;
 use tokio::signal::unix::{SignalKind, signal};
@@ -99,6 +100,43 @@ fn store_options(args: &ServeArgs) -> Option<StoreOptions> {
         (Some(AckArg::Store), _) | (None, None) => Ack::Store,
     };
     Some(StoreOptions { place, name, ack, cache_bytes: args.cache_size })
+}
+
+/// How long the last owner of a store is watched.
+pub(super) fn owner_watch(milliseconds: f64) -> Duration {
+    Duration::from_secs_f64(milliseconds.clamp(1.0, 3_600e3) / 1e3)
+}
+
+/// Whether and how the stores of other collectors are adopted.
+fn adopt_options(args: &ServeArgs, owner_watch: Duration) -> anyhow::Result<Option<AutoAdoption>> {
+    let Some((milliseconds, name)) = args.adopt_after.zip(args.name.as_ref()) else {
+        return Ok(None);
+    };
+    let least = owner_watch * ADOPT_AFTER_FACTOR_MIN;
+    let after = Duration::try_from_secs_f64(milliseconds / 1e3).unwrap_or_default();
+    if !(least..=ADOPT_AFTER_MAX).contains(&after) {
+        let text = format!("--adopt-after must be from {least:?} to {ADOPT_AFTER_MAX:?}");
+        return Err(BadInput(text).into());
+    }
+    let Retention { seconds, rollups, tasks, bytes_max } = (&args.retention).into();
+    let hours = |age: Duration| format!("{}h", age.as_secs() / 3_600);
+    // Sizes are given in one of the two.
+    let size = match bytes_max % 1_000_000 {
+        0 => format!("{}MB", bytes_max / 1_000_000),
+        _ => format!("{}MiB", bytes_max >> 20),
+    };
+    let arguments = [
+        ("--retention-seconds", hours(seconds)),
+        ("--retention-rollups", hours(rollups)),
+        ("--retention-tasks", hours(tasks)),
+        ("--retention-size", size),
+        ("--witness", name.to_string()),
+        ("--owner-watch", format!("{}ms", owner_watch.as_millis())),
+    ];
+    let arguments = arguments.into_iter().flat_map(|(option, value)| [option.to_owned(), value]);
+    let program = std::env::current_exe().context("cannot find this program's file")?;
+    let arguments = arguments.chain(["--limited".to_owned()]).map(OsString::from).collect();
+    Ok(Some(AutoAdoption { after, program, arguments }))
 }
 
 /// The stores to answer for, if the server is no collector itself.
@@ -200,11 +238,12 @@ async fn serve(args: ServeArgs) -> anyhow::Result<()> {
     let is_collector = follow.is_none();
     let mut limits = Limits::default();
     if let Some(milliseconds) = args.owner_watch {
-        limits.owner_watch = Duration::from_secs_f64(milliseconds.clamp(1.0, 3_600e3) / 1e3);
+        limits.owner_watch = owner_watch(milliseconds);
     }
     if let Some(milliseconds) = args.seal_every {
         limits.seal_every = Duration::from_secs_f64(milliseconds.clamp(1.0, 3_600e3) / 1e3);
     }
+    let adopt = adopt_options(&args, limits.owner_watch)?;
     let certificate = args.tls_cert.zip(args.tls_key);
     let certificate = certificate.map(|(cert, key)| CertificateFiles { cert, key });
     let client_ca = args.client_ca;
@@ -232,6 +271,7 @@ async fn serve(args: ServeArgs) -> anyhow::Result<()> {
         data: args.data,
         store,
         follow,
+        adopt,
         symbols,
         sql,
         limits,

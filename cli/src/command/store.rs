@@ -1,10 +1,14 @@
 //! `emberline store`
 
 use anyhow::bail;
-use collector::store;
+use collector::limits::ADOPT_TIME_MAX;
+use collector::{AdoptionOptions, store};
 use serde::Serialize;
 
-use crate::args::{RowFormat, StoreArgs, StoreCommand, StorePlaceArgs};
+use super::serve::owner_watch;
+use crate::args::{AdoptArgs, RowFormat, StoreArgs, StoreCommand, StorePlaceArgs};
+use crate::exit::BadInput;
+use crate::limited;
 use crate::output::{print, print_json, say};
 use crate::view::store as view;
 
@@ -13,6 +17,7 @@ pub(crate) fn run(args: &StoreArgs) -> anyhow::Result<()> {
         StoreCommand::Info(args) => info(args),
         StoreCommand::Verify(args) => verify(args),
         StoreCommand::Compact(args) => compact(args),
+        StoreCommand::Adopt(args) => adopt(args),
     }
 }
 
@@ -37,6 +42,28 @@ fn verify(args: &StorePlaceArgs) -> anyhow::Result<()> {
 fn compact(args: &StorePlaceArgs) -> anyhow::Result<()> {
     let compacted = store::compact(&args.location())?;
     show(args, &compacted, view::compacted)
+}
+
+fn adopt(args: &AdoptArgs) -> anyhow::Result<()> {
+    if args.limited {
+        limited::limit_process(ADOPT_TIME_MAX.as_secs())?;
+        limited::end_first();
+    }
+    if args.log.is_some() && !args.place.is_in_bucket() {
+        let text = "--log is for stores in buckets: a store in a folder has its log there";
+        return Err(BadInput(text.to_owned()).into());
+    }
+    let mut options = AdoptionOptions {
+        retention: (&args.retention).into(),
+        log: args.log.clone(),
+        witness: args.witness.as_ref().and_then(|name| args.place.sibling(name)),
+        ..AdoptionOptions::default()
+    };
+    if let Some(milliseconds) = args.owner_watch {
+        options.owner_watch = owner_watch(milliseconds);
+    }
+    let adoption = collector::adopt(&args.place.location(), &options)?;
+    show(&args.place, &adoption, view::adoption)
 }
 
 fn show<T: Serialize>(

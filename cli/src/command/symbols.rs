@@ -232,7 +232,7 @@ fn shared_url(url: &str, file: &File) -> Option<String> {
 
 fn reduce_to_file(args: &ReduceSymbolsArgs) -> anyhow::Result<()> {
     if args.limited {
-        limited::limit_process()?;
+        limited::limit_process(limited::CPU_SECONDS_MAX)?;
     }
     let source = source(args)?;
     let output = File::create(&args.output)

@@ -98,9 +98,8 @@ impl Facts {
 /// # Errors
 /// If the system refuses.
 pub(crate) fn limit_process() -> anyhow::Result<()> {
-    limited::limit_process()?;
-    // A container may not allow it.
-    let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
+    limited::limit_process(limited::CPU_SECONDS_MAX)?;
+    limited::end_first();
     Ok(())
 }
 

@@ -1,5 +1,6 @@
 //! A store on disk.
 
+use collector::Adoption;
 use collector::store::{CompactionReport, FilesInfo, Problem, StoreInfo, Verification};
 use flamegraph::text::printable;
 use jiff::Timestamp;
@@ -69,6 +70,23 @@ pub(crate) fn compacted(compacted: &CompactionReport) -> String {
         grouped(compacted.bytes_before),
         grouped(compacted.files_after),
         grouped(compacted.bytes_after)
+    )
+}
+
+pub(crate) fn adoption(adoption: &Adoption) -> String {
+    let lost = adoption.lost.iter().map(|lost| format!("lost: {}\n", problem(lost)));
+    format!(
+        "sealed {} records of {} log files ({} bytes); {} lives of workers\n\
+         {} files of tables ({} bytes) are {} now ({} bytes)\n{}",
+        grouped(adoption.records),
+        grouped(adoption.log_files),
+        grouped(adoption.log_bytes),
+        grouped(adoption.sessions),
+        grouped(adoption.files_before),
+        grouped(adoption.bytes_before),
+        grouped(adoption.files_after),
+        grouped(adoption.bytes_after),
+        lost.collect::<String>()
     )
 }
 

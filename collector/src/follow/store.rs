@@ -9,7 +9,7 @@ use crate::clock::Clock;
 use crate::limits::{FOLLOW_READS_MAX, Limits};
 use crate::recovery::{Replay, lost_log};
 use crate::state::CollectorState;
-use crate::store::bucket::{self, TableCache, log_elsewhere};
+use crate::store::bucket::{self, OwnerSighting, TableCache};
 use crate::store::wal::{self, BucketDisk, ListedLog, LocalDisk, LogContents, LogDisk};
 use crate::store::{LostLog, Manifest, Objects, StoreName, StorePlace, fits_union};
 
@@ -134,7 +134,8 @@ impl FollowedStore {
             let mut replay = Replay::new(state.clone());
             let mut log_host = None;
             if self.objects.is_bucket() {
-                log_host = log_elsewhere(&self.objects)?;
+                let owner = OwnerSighting::of(&self.objects)?;
+                log_host = owner.and_then(|owner| owner.log_elsewhere().map(str::to_owned));
             }
             let files = wal::list_files(&mut *self.log)?;
             let mut found = LogContents::default();

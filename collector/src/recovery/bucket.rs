@@ -92,7 +92,11 @@ pub(crate) fn log_in_store(objects: &Objects, owner: &Owner) -> Result<BucketDis
 }
 
 /// The log in the data folder, if the tables need it, or if it is empty.
-fn log_on_disk(data: &Path, objects: &Objects, owner: &Owner) -> Result<LocalDisk, DataError> {
+pub(crate) fn log_on_disk(
+    data: &Path,
+    objects: &Objects,
+    owner: &Owner,
+) -> Result<LocalDisk, DataError> {
     let failed = |source| DataError::Directory { folder: data.to_owned(), source };
     let mut disk = LocalDisk::new(data.join("wal"), data.join("quarantine")).map_err(failed)?;
     let id = log_id(data)?;

@@ -3,6 +3,7 @@
 //! is opened and compared with the fleet's record of sent and acknowledged data.
 
 mod acknowledged;
+mod adoption;
 mod images;
 mod ingest_status;
 mod starts;
@@ -521,9 +522,7 @@ fn an_unknown_version_is_rejected_and_left_unchanged() {
     let mut files: Files = lock(&golden_fleet().disk.0).files.clone();
     files.insert("00000000000000000002.wal".to_owned(), bytes);
     let disk = SimDisk::of(files.clone());
-    let log = Box::new(disk.clone());
-    let opened = Collector::open(Settings::default(), Objects::memory(), log, Default::default());
-    let error = opened.unwrap_err();
+    let error = starts::start_on_disk(Objects::memory(), disk.clone()).unwrap_err();
     assert_eq!(
         error.to_string(),
         "the log file 00000000000000000002.wal has format 2, but this version of Emberline reads \

@@ -1,7 +1,7 @@
 //! `/metrics`, in the format of OpenMetrics, and `/readyz`.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use axum::Router;
@@ -165,6 +165,7 @@ fn registry(collector: &Collector, times: &AnswerTimes) -> Registry {
     add_pushes(&mut registry, collector);
     add_scrapes(&mut registry, collector);
     add_forwards(&mut registry, collector);
+    add_adoptions(&mut registry, collector);
     registry.register_with_unit(
         "answer_duration",
         "Time from a request of the HTTP API to the begin of its answer",
@@ -307,6 +308,17 @@ fn add_scrapes(registry: &mut Registry, collector: &Collector) {
     }
     let help = "1 if the last profile of a scraped service was stored";
     registry.register("scrape_up", help, up);
+}
+
+fn add_adoptions(registry: &mut Registry, collector: &Collector) {
+    let adoptions = Family::<Labels, Counter>::default();
+    for (outcome, count) in
+        [("done", &collector.adoptions.done), ("failed", &collector.adoptions.failed)]
+    {
+        let labels = vec![("outcome", outcome.to_owned())];
+        adoptions.get_or_create(&labels).inc_by(count.load(Ordering::Relaxed));
+    }
+    registry.register("store_adoptions", "Adoptions of stores whose collector is gone", adoptions);
 }
 
 fn add_forwards(registry: &mut Registry, collector: &Collector) {

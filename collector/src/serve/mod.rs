@@ -4,6 +4,7 @@
 
 mod access;
 mod admission;
+mod adopt;
 mod agents;
 mod answer;
 mod codec;
@@ -58,7 +59,10 @@ use flamegraph::import::TASK_LABEL_DEFAULT;
 use profiler_core::Fingerprint;
 use tls::TlsError;
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
+pub use self::adopt::AutoAdoption;
+use self::adopt::{Adopting, adopt_stores};
 use self::forward::Forwarding;
 pub use self::forward::{
     EncodedTasks, ForwardContent, ForwardError, ForwardOptions, ForwardTarget,
@@ -122,6 +126,8 @@ pub struct ServeOptions {
     pub follow: Option<FollowOptions>,
     /// Where the collector looks for files with debug information; needs [`ServeOptions::data`].
     pub symbols: Option<SymbolSource>,
+    /// Whether and when the stores of other collectors are adopted; needs [`ServeOptions::store`].
+    pub adopt: Option<AutoAdoption>,
     /// The program that answers queries in SQL, if any.
     pub sql: Option<SqlProgram>,
     /// Limits on memory and disk.
@@ -155,6 +161,7 @@ impl Default for ServeOptions {
             data: None,
             store: None,
             follow: None,
+            adopt: None,
             symbols: None,
             sql: None,
             limits: Limits::default(),
@@ -227,6 +234,7 @@ pub enum ServeError {
 #[derive(Debug)]
 pub struct Server {
     collector: Arc<Collector>,
+    adoption: Option<Adopting>,
     listener: Listener,
     address: Listen,
     certificate: Option<Arc<Certificate>>,
@@ -261,6 +269,7 @@ impl Collector {
             data,
             store,
             follow,
+            adopt,
             symbols,
             limits,
             quotas,
@@ -291,6 +300,8 @@ impl Collector {
         };
         let listener = Listener::bind(&address, !socket_users.is_empty()).await.map_err(failed)?;
         let address = listener.address().map_err(failed)?;
+        let adoption = store.clone().filter(|_| follow.is_none()).zip(adopt);
+        let adoption = adoption.map(|(own, options)| Adopting { own, retention, options });
         let settings = Settings { clock, limits, quotas, retention, grace, ..Settings::default() };
         let naming = match &data {
             Some(folder) => Naming::open(folder.join("symbols"), symbols),
@@ -311,6 +322,7 @@ impl Collector {
         let collector = tokio::task::spawn_blocking(open).await.expect("it does not panic")?;
         Ok(Server {
             collector: Arc::new(collector),
+            adoption,
             listener,
             address,
             public_names: PublicNames::new(&public_names, certified),
@@ -411,6 +423,9 @@ impl Server {
         ));
         let finder = tokio::spawn(find_symbols(self.collector.clone(), stopping.clone()));
         let fetcher = tokio::spawn(fetch_symbols(self.collector.clone(), stopping.clone()));
+        let adopter = self.adoption.map(|adopting| {
+            tokio::spawn(adopt_stores(self.collector.clone(), adopting, stopping.clone()))
+        });
         for target in self.scrapes {
             let collector = self.collector.clone();
             let task_label = self.task_label.clone();
@@ -446,6 +461,8 @@ impl Server {
         sweeper.abort();
         finder.abort();
         fetcher.abort();
+        // Kills the process of an adoption. Another one begins where it was.
+        adopter.iter().for_each(JoinHandle::abort);
         // May write for a while.
         let collector = self.collector;
         let sealing = tokio::task::spawn_blocking(move || {

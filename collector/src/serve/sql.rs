@@ -128,15 +128,12 @@ fn check(asked: &SqlRequest) -> Result<(), ErrorAnswer> {
 async fn run(program: &SqlProgram, asked: &SqlRequest) -> Result<Vec<u8>, ErrorAnswer> {
     let failed = |error: std::io::Error| ErrorAnswer::internal(&error);
     let rows = asked.rows.map_or(SQL_ROWS_DEFAULT, |rows| rows as usize);
-    let is_kept = |name: &OsString| {
-        KEPT_VARIABLES.iter().any(|start| name.as_encoded_bytes().starts_with(start.as_bytes()))
-    };
     let mut child = Command::new(&program.program)
         .args(["sql", "--limited"])
         .args(&program.store)
         .args(["--rows", &rows.to_string(), "--format", asked.format.name(), "-"])
         .env_clear()
-        .envs(std::env::vars_os().filter(|(name, _)| is_kept(name)))
+        .envs(kept_variables())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -172,8 +169,16 @@ async fn run(program: &SqlProgram, asked: &SqlRequest) -> Result<Vec<u8>, ErrorA
     if status.success() { Ok(output) } else { Err(failure(status, &messages)) }
 }
 
+/// The variables of a process that reads stores.
+pub(super) fn kept_variables() -> impl Iterator<Item = (OsString, OsString)> {
+    let is_kept = |name: &OsString| {
+        KEPT_VARIABLES.iter().any(|start| name.as_encoded_bytes().starts_with(start.as_bytes()))
+    };
+    std::env::vars_os().filter(move |(name, _)| is_kept(name))
+}
+
 /// Reads at most one byte more than `bytes_max`.
-async fn read(from: impl AsyncRead + Unpin, bytes_max: usize) -> Vec<u8> {
+pub(super) async fn read(from: impl AsyncRead + Unpin, bytes_max: usize) -> Vec<u8> {
     let mut content = Vec::new();
     // A pipe that breaks ends like one that is closed.
     let _ = from.take(bytes_max as u64 + 1).read_to_end(&mut content).await;

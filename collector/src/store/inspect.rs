@@ -40,7 +40,7 @@ impl From<&Path> for StoreLocation {
 }
 
 impl StoreLocation {
-    pub(super) fn open(&self) -> Result<OpenStore, StoreError> {
+    pub(crate) fn open(&self) -> Result<OpenStore, StoreError> {
         let folder = match self {
             StoreLocation::Directory(folder) => folder.clone(),
             StoreLocation::Named(StorePlace::Directory(folder), name) => {
@@ -61,16 +61,17 @@ impl StoreLocation {
 }
 
 /// A store that exists.
-pub(super) struct OpenStore {
-    pub(super) objects: Objects,
+#[derive(Debug)]
+pub(crate) struct OpenStore {
+    pub(crate) objects: Objects,
     /// `None` for a bucket.
-    pub(super) folder: Option<PathBuf>,
+    pub(crate) folder: Option<PathBuf>,
 }
 
 impl OpenStore {
     /// The log, for reading only. That of a collector which acknowledges from its own disk is not in the
     /// bucket.
-    fn log(&self) -> Box<dyn LogDisk> {
+    pub(crate) fn log(&self) -> Box<dyn LogDisk> {
         match &self.folder {
             Some(folder) => Box::new(LocalDisk::read_only(folder.join("wal"))),
             None => Box::new(BucketDisk::new(self.objects.clone())),
@@ -268,7 +269,7 @@ pub fn compact(location: &StoreLocation) -> Result<CompactionReport, StoreError>
 }
 
 /// The recorded losses of a store.
-pub(super) fn lost(manifest: &Manifest) -> Vec<Problem> {
+pub(crate) fn lost(manifest: &Manifest) -> Vec<Problem> {
     let problem = |(name, reason): (String, &str)| Problem { name, reason: reason.to_owned() };
     manifest.all_lost().map(problem).collect()
 }

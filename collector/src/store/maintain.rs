@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use profiler_core::Timestamp;
 use profiler_core::hash::KeyedSet;
@@ -9,7 +10,8 @@ use profiler_core::hash::KeyedSet;
 use super::compact::{Due, choose};
 use super::error::StoreError;
 use super::load::id_of;
-use super::manifest::{FileEntry, Manifest};
+use super::manifest::{FileEntry, Manifest, Versions};
+use super::objects::{Listed, Objects};
 use super::retention::{DataAge, DroppedFiles, Retention};
 use super::tables::{OnPublish, Tables};
 use crate::limits::{AGE_GAP_MAX, AHEAD_MAX, DAMAGED_LISTS_KEPT, GARBAGE_KEPT, nanoseconds};
@@ -173,6 +175,11 @@ impl Tables {
         Ok(count)
     }
 
+    fn data_age(&self, manifest: &Manifest, now: Timestamp) -> DataAge {
+        let witness = self.witness.get().map(|witness| &**witness);
+        DataAge::of([manifest].into_iter().chain(witness), now, self.opened.elapsed())
+    }
+
     fn drop_expired(
         &self,
         now: Timestamp,
@@ -183,7 +190,7 @@ impl Tables {
         let mut dropped = None;
         self.publish(
             |manifest| {
-                let age = DataAge::of(manifest, now, self.opened.elapsed());
+                let age = self.data_age(manifest, now);
                 let horizon = self.horizon(now);
                 expired = retention.expired(manifest, &age, horizon);
                 dropped = DroppedFiles::of(expired.iter().filter_map(|id| manifest.file(*id)));
@@ -210,7 +217,7 @@ impl Tables {
     /// Deletes versions that were replaced long enough ago, and files that no version lists.
     fn collect_garbage(&self, now: Timestamp) -> Result<usize, StoreError> {
         let old = now.shifted(-nanoseconds(GARBAGE_KEPT));
-        let age = DataAge::of(&self.manifest(), now, self.opened.elapsed());
+        let age = self.data_age(&self.manifest(), now);
         let mut failures = Failures::default();
         let mut deleted = 0;
         let mut versions = lock(&self.versions);
@@ -239,6 +246,31 @@ impl Tables {
         }
         failures.done(deleted)
     }
+}
+
+/// Whether a store that nobody owns needs maintenance: files that are expired, can be merged, or are in no version.
+/// Changes nothing.
+pub(crate) fn needs_maintenance(
+    objects: &Objects,
+    witness: Option<&Manifest>,
+    retention: &Retention,
+    now: Timestamp,
+) -> Result<bool, StoreError> {
+    let versions = Versions::load(objects)?;
+    let Some(manifest) = versions.newest() else { return Ok(false) };
+    let age = DataAge::of([&**manifest].into_iter().chain(witness), now, Duration::ZERO);
+    let horizon = now.shifted(nanoseconds(AHEAD_MAX));
+    if !retention.expired(manifest, &age, horizon).is_empty()
+        || choose(manifest, Due::By(now), &BTreeSet::new()).is_some()
+    {
+        return Ok(true);
+    }
+    let named: KeyedSet<u64> = manifest.files.iter().map(|file| file.id).collect();
+    let old = now.shifted(-nanoseconds(GARBAGE_KEPT));
+    let is_garbage = |file: &Listed| {
+        file.modified < old && id_of(&file.path).is_some_and(|id| !named.contains(&id))
+    };
+    Ok(objects.list("tables")?.iter().any(is_garbage))
 }
 
 /// The first failure of several independent operations.

@@ -39,7 +39,8 @@ pub(crate) use list_scan::RowScan;
 pub(crate) use lists::{FrameRow, NodeRow, SealedTask};
 pub(crate) use load::StoredState;
 pub(crate) use lock::DirectoryLock;
-pub(crate) use manifest::{FileEntry, LostLog, Manifest};
+pub(crate) use maintain::needs_maintenance;
+pub(crate) use manifest::{FileEntry, LostLog, Manifest, Versions};
 pub(crate) use newest_tasks::NewestTaskScan;
 #[cfg(any(test, feature = "simulation"))]
 pub(crate) use objects::Durability;
@@ -68,6 +69,7 @@ pub use inspect::{
     CompactionReport, FilesInfo, Problem, StoreInfo, StoreLocation, TableInfo, TableSum,
     Verification, compact, info, verify,
 };
+pub(crate) use inspect::{OpenStore, lost};
 pub use snapshot::{SnapshotFile, SnapshotStacks, SnapshotTable, StoreSnapshot};
 
 #[cfg(test)]

@@ -94,13 +94,18 @@ pub(crate) struct DataAge {
 }
 
 impl DataAge {
-    /// The age as of `now`, in a process that has been running for `running`.
-    pub(crate) fn of(manifest: &Manifest, now: Timestamp, running: Duration) -> DataAge {
+    /// The age as of `now`, in a process that has been running for `running`. The data is that of a store, and of
+    /// one whose collector was running meanwhile.
+    pub(crate) fn of<'a>(
+        manifests: impl IntoIterator<Item = &'a Manifest>,
+        now: Timestamp,
+        running: Duration,
+    ) -> DataAge {
         let now_s = now.unix_ns().div_euclid(1_000_000_000);
         let running_s = i64::try_from(running.as_secs()).unwrap_or(i64::MAX);
         let attended_s = now_s.saturating_sub(running_s)..now_s;
         let mut spans_s = vec![attended_s];
-        for file in &manifest.files {
+        for file in manifests.into_iter().flat_map(|manifest| &manifest.files) {
             // Every row is in every tier. A file of minutes covers at most a day, so it has no gap that
             // matters, and minutes are kept as long as any tier.
             if let TableName::Sums(_, tier @ Tier::Minute) = file.table {
@@ -223,7 +228,7 @@ mod tests {
             let retention =
                 Retention { seconds: hour(2), rollups: hour(10), tasks: hour(4), bytes_max };
             let now = Timestamp::from_unix_ns(i64::from(hours * HOUR) * 1_000_000_000);
-            let past = DataAge::of(&manifest, now, Duration::ZERO);
+            let past = DataAge::of([&manifest], now, Duration::ZERO);
             assert_eq!(
                 retention.expired(&manifest, &past, Timestamp::MAX),
                 expected,
@@ -267,7 +272,7 @@ mod tests {
         ];
         let mut manifest = Manifest { files, ..Manifest::default() };
         let now = Second(2 * HOUR).start();
-        let age = DataAge::of(&manifest, now, Duration::ZERO);
+        let age = DataAge::of([&manifest], now, Duration::ZERO);
         let expired = |bytes_max: u64, horizon: u32| {
             let retention = Retention { bytes_max, ..Retention::default() };
             retention.expired(&manifest, &age, Second(horizon).start())
@@ -306,7 +311,7 @@ mod tests {
         });
         let manifest = Manifest { files: files.collect(), ..Manifest::default() };
         let days = |count: i64| Duration::from_secs((count * DAY).cast_unsigned());
-        let past = DataAge::of(&manifest, seconds(now * DAY), days(running));
+        let past = DataAge::of([&manifest], seconds(now * DAY), days(running));
         assert_eq!(past.before(days(age)), seconds(expected * DAY), "{data:?}, {age} of {now}");
     }
 
@@ -331,6 +336,33 @@ mod tests {
         check_past(&[(100, 101), (102, 103), (104, 105)], (105, 0), 4, 101);
         check_past(&data, (120, 0), 50, 70);
         check_past(&[], (120, 0), 7, 113);
+    }
+
+    /// The store has had no owner since day 120, and another collector has data since.
+    #[test]
+    fn the_data_of_another_collector_shows_how_much_time_has_passed() {
+        let minutes = |days: std::ops::Range<i64>| {
+            let minute = |day: i64| Period(u32::try_from(day * DAY / 60).unwrap());
+            let files = days.map(|day| FileEntry {
+                table: TableName::Sums(SumTable::Totals, Tier::Minute),
+                id: 1,
+                bytes: 1,
+                rows: 1,
+                crc32: 0,
+                from: minute(day),
+                to: minute(day + 1),
+                level: 0,
+            });
+            Manifest { files: files.collect(), ..Manifest::default() }
+        };
+        let store = minutes(100..120);
+        let witness = minutes(90..150);
+        let week = Duration::from_secs(7 * DAY.unsigned_abs());
+        let now = seconds(150 * DAY);
+        let before = |age: DataAge| age.before(week);
+        assert_eq!(before(DataAge::of([&store], now, Duration::ZERO)), seconds(114 * DAY));
+        let both = DataAge::of([&store, &witness], now, Duration::ZERO);
+        assert_eq!(before(both), seconds(143 * DAY));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::{ControlFlow, Range};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, RwLock};
 use std::time::Instant;
 
 use profiler_core::WorkerId;
@@ -53,6 +53,8 @@ pub(crate) struct Tables {
     pub(super) damaged: Mutex<BTreeMap<u64, String>>,
     /// When the store was opened, by a clock that cannot jump.
     pub(super) opened: Instant,
+    /// Of a collector that was running while this store had no owner: its data shows how much time has passed.
+    pub(super) witness: OnceLock<Arc<Manifest>>,
     /// When maintenance last ran, in nanoseconds since the Unix epoch; before the first time, when the
     /// newest version was made.
     pub(super) maintained_at_ns: AtomicI64,
@@ -160,6 +162,7 @@ impl Tables {
             clock,
             next_id: AtomicU64::new(first_id.max(current.next_id).max(objects.ids().start)),
             opened: Instant::now(),
+            witness: OnceLock::new(),
             maintained_at_ns: AtomicI64::new(match current.version {
                 0 => i64::MAX,
                 _ => current.made_at_ns,
@@ -202,6 +205,12 @@ impl Tables {
         let manifest = Arc::new(manifest);
         *write(&self.current) = manifest.clone();
         manifest
+    }
+
+    /// The store of a collector that was running while this one had no owner.
+    pub(crate) fn attended_by(&self, witness: Arc<Manifest>) {
+        // There is one at most.
+        let _ = self.witness.set(witness);
     }
 
     /// The number of a worker; `None` if no table has rows of it.

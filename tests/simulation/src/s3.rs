@@ -180,6 +180,13 @@ impl Server {
         format!("http://127.0.0.1:{}{path}", self.port)
     }
 
+    /// Whether the bucket has this object.
+    #[must_use]
+    pub fn has(&self, path: &str) -> bool {
+        let url = self.url(&format!("/{BUCKET}/{path}"));
+        ureq::get(&url).header("Authorization", AUTHORIZATION).call().is_ok()
+    }
+
     /// The variables of a client.
     #[must_use]
     pub fn environment(&self) -> Vec<(String, String)> {

@@ -116,7 +116,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
                 () = cluster.ended() => {}
             }
         });
-        // Whoever reads it may have gone.
+        // The reader of the output may be gone.
         let _ = writeln!(std::io::stdout(), "stopping");
     }
     started.and(cluster.stop())

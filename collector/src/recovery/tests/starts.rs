@@ -30,7 +30,7 @@ fn start_on(objects: Objects, files: Files) -> Result<Collector, DataError> {
 }
 
 /// A start on a disk that others look at.
-fn start_on_disk(objects: Objects, disk: SimDisk) -> Result<Collector, DataError> {
+pub(super) fn start_on_disk(objects: Objects, disk: SimDisk) -> Result<Collector, DataError> {
     Collector::open(Settings::default(), objects, Box::new(disk), StoreGuard::default())
 }
 

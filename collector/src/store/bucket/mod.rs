@@ -23,7 +23,7 @@ use tokio::task::JoinHandle;
 pub(crate) use self::cache::{Cached, TableCache};
 pub(crate) use self::create::{Patience, create};
 pub use self::owner::Ack;
-pub(crate) use self::owner::{LogState, Owner, log_elsewhere, random_id};
+pub(crate) use self::owner::{LogState, Owner, OwnerSighting, random_id};
 pub use self::place::{PlaceError, StoreName, StorePlace};
 use super::error::StoreError;
 use super::objects::Objects;

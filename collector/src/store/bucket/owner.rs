@@ -248,13 +248,36 @@ fn await_end(
     Ok(last.log)
 }
 
-/// Where the log of a store is that nobody but its owner can read: on the disk of this host. `None` if the log is in
-/// the store, or all of it in tables.
-pub(crate) fn log_elsewhere(objects: &Objects) -> Result<Option<String>, StoreError> {
-    let Some(claim) = newest(objects)? else { return Ok(None) };
-    let log = read_beat(objects, &claim)?.log;
-    let is_elsewhere = log.is_some_and(|log| log.id != LogState::IN_STORE && !log.is_sealed);
-    Ok(is_elsewhere.then_some(claim.host))
+/// What other processes see of a store's owner. It changes with each beat.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct OwnerSighting {
+    epoch: u64,
+    host: String,
+    beat: Beat,
+}
+
+impl OwnerSighting {
+    /// The newest owner; `None` in a new store.
+    pub(crate) fn of(objects: &Objects) -> Result<Option<OwnerSighting>, StoreError> {
+        let Some(claim) = newest(objects)? else { return Ok(None) };
+        let beat = read_beat(objects, &claim)?;
+        Ok(Some(OwnerSighting { epoch: claim.epoch, host: claim.host, beat }))
+    }
+
+    fn unsealed_log(&self) -> Option<&LogState> {
+        self.beat.log.as_ref().filter(|log| !log.is_sealed)
+    }
+
+    /// Whether the log in the store may have records that are in no table.
+    pub(crate) fn is_unsealed_in_store(&self) -> bool {
+        self.unsealed_log().is_some_and(|log| log.id == LogState::IN_STORE)
+    }
+
+    /// Where the log is that nobody but its owner can read: on the disk of this host. `None` if the log is in the
+    /// store, or all of it in tables.
+    pub(crate) fn log_elsewhere(&self) -> Option<&str> {
+        self.unsealed_log().filter(|log| log.id != LogState::IN_STORE).map(|_| self.host.as_str())
+    }
 }
 
 /// The claim with the greatest epoch.

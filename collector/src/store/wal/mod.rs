@@ -32,8 +32,8 @@ use crate::limits::LATE_HOURS_MAX;
 pub(crate) use bucket_disk::BucketDisk;
 pub(crate) use disk::{LocalDisk, LogDisk};
 pub(crate) use reader::{
-    ListedLog, LogContents, check, check_formats, follow, has_files_before, has_records, is_new,
-    list_files,
+    ListedLog, LogContents, check, check_formats, follow, has_data, has_files_before, has_records,
+    is_new, list_files,
 };
 pub(crate) use record::{Flush, Hello, LoggedFrame, Record, TreeDelta};
 pub(crate) use telemetry::LoggedRun;

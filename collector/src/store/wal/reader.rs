@@ -257,6 +257,16 @@ pub(crate) fn has_records(disk: &mut dyn LogDisk) -> Result<bool, WalError> {
     Ok(files.any(|(name, length)| file_number(&name).is_some() && length > HEADER_BYTES as u64))
 }
 
+/// Whether the log has records that a sealing turns into rows of tables.
+pub(crate) fn has_data(disk: &mut dyn LogDisk) -> Result<bool, WalError> {
+    let mut has_data = false;
+    read_unchanged(disk, 0, &mut |record| {
+        has_data |= matches!(record, Record::Flush(_) | Record::Run(_));
+        Ok(())
+    })?;
+    Ok(has_data)
+}
+
 /// Whether there are files before the one of that number.
 pub(crate) fn has_files_before(disk: &mut dyn LogDisk, number: u64) -> Result<bool, WalError> {
     let mut numbers = names(disk)?.into_iter().filter_map(|(name, _)| file_number(&name));

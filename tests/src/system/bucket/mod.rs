@@ -1,6 +1,7 @@
 //! Stores in a bucket of a real S3 server: what an acknowledgment promises, who may write, and what is said
 //! when something is wrong.
 
+mod adoption;
 mod reader;
 
 use std::env;
