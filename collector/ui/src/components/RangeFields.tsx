@@ -1,7 +1,7 @@
 // Two text fields for the ends of a range, each with the browser's date and time picker.
 
 import { nowMs } from '../core/clock';
-import { localZone, type Range, rangeText, resolveRange } from '../core/time';
+import { type Range, rangeText, resolveRange, utcOffset } from '../core/time';
 
 interface Properties {
   range: Range;
@@ -54,7 +54,7 @@ export function RangeMeaning({ range }: { range: Range }) {
   if ('error' in resolved) return <span role="alert">{resolved.error}</span>;
   return (
     <span>
-      {rangeText(range, nowMs())} · {localZone()}
+      {rangeText(range, nowMs())} · {utcOffset(nowMs())}
     </span>
   );
 }

@@ -1,7 +1,6 @@
 // Draws a timeline as stacked steps, with axes.
 
 import { taskColor, variable } from '../core/colors';
-import { tickStep } from '../core/ticks';
 import { clock, digits, timeStepMs } from '../core/time';
 
 export interface Layer {
@@ -126,7 +125,10 @@ function drawGrid(
   context.font = '11px system-ui, sans-serif';
   context.textBaseline = 'middle';
   context.textAlign = 'right';
-  const step = tickStep(most, (most * TICK_Y_PX) / height);
+  const least = (most * TICK_Y_PX) / height;
+  const power = 10 ** Math.floor(Math.log10(least));
+  // A low chart has one tick, at its top.
+  const step = Math.min(most, [1, 2, 5, 10].map((one) => one * power).find((one) => one >= least) ?? most);
   for (let value = 0; value <= most; value += step) {
     const y = Math.round(top + height - (height * value) / most);
     context.fillStyle = line;

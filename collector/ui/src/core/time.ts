@@ -109,16 +109,9 @@ export function localTime(text: string): string {
 
 /** The difference of local time to UTC: `UTC+5:30`. */
 export function utcOffset(ms: number): string {
-  const minutes = -new Date(ms).getTimezoneOffset();
-  if (minutes === 0) return 'UTC';
-  const hours = Math.floor(Math.abs(minutes) / 60);
-  const rest = Math.abs(minutes) % 60;
-  return `UTC${minutes < 0 ? '-' : '+'}${hours}${rest === 0 ? '' : `:${String(rest).padStart(2, '0')}`}`;
-}
-
-/** The name of the zone in which times without one are. The first call takes the browser 15 ms. */
-export function localZone(): string {
-  return Intl.DateTimeFormat().resolvedOptions().timeZone;
+  const behind = new Date(ms).getTimezoneOffset();
+  const rest = Math.abs(behind % 60);
+  return `UTC${behind > 0 ? '' : '+'}${Math.trunc(-behind / 60)}${rest ? `:${rest}` : ''}`;
 }
 
 /** The ends of a range in Unix milliseconds, or what is wrong with it. */

@@ -1,2 +1,0 @@
-//# allFunctionsCalledOnLoad
-import{St as e,X as t,en as n,ft as r,in as i,yt as a}from"./page-common-BVD-1V-r.js";function o(){let[o,s]=i();return n(()=>{a(e(`licenses.txt`)).then(e=>e.text()).then(s,()=>s(`The collector cannot be reached.`))},[]),o===void 0?r(t,{}):r(`section`,{children:[r(`h2`,{children:`Licenses`}),r(`pre`,{class:`licenses`,children:o})]})}export{o as LicensesPage};
