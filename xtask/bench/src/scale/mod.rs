@@ -278,10 +278,11 @@ fn measure(
     }
     let timings =
         |costs: &[Cost], of: fn(&Cost) -> f64| Timings::new(costs.iter().map(of).collect());
-    let row = |(engine, own): (&Box<dyn Engine>, &Vec<Cost>)| {
+    let mut rows = Vec::new();
+    for (engine, own) in engines.iter().zip(&costs) {
         let [wall, cpu] = [|cost: &Cost| cost.wall_ms, |cost: &Cost| cost.cpu_ms]
             .map(|of| (timings(own, of), timings(&costs[0], of)));
-        format!(
+        rows.push(format!(
             "| {} | {} | {} | {} | {} | {} |",
             question.what,
             engine.name(),
@@ -289,9 +290,8 @@ fn measure(
             cpu.0.summary(),
             wall.0.over(&wall.1).summary(),
             cpu.0.over(&cpu.1).summary()
-        )
-    };
-    let rows: Vec<String> = engines.iter().zip(&costs).map(row).collect();
+        ));
+    }
     rows.iter().for_each(|row| eprintln!("{row}"));
     Ok(rows)
 }
