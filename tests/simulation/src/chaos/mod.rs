@@ -4,7 +4,7 @@
 //!
 //! Rounds run in groups, several at a time. A group has its own S3 server, two or three collectors with stores
 //! there, and workers that have all of them in their list. Rounds of different collectors overlap. A group ends with
-//! the comparison ([`account`]), so that a difference is due to few rounds.
+//! the comparison (`account`), so that a difference is due to few rounds.
 
 mod account;
 mod group;
