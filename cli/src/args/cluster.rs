@@ -15,10 +15,19 @@ pub(crate) struct ClusterArgs {
     #[arg(long, value_name = "HOST:PORT", help_heading = "Cluster")]
     pub(crate) scheduler: Option<SchedulerAddress>,
 
-    /// Size of the files that a query sums from which on the cluster takes it.
-    #[arg(long, value_name = "SIZE", requires = "scheduler", default_value = "2GiB",
-        value_parser = any_size, help_heading = "Cluster")]
-    pub(crate) distribute_over: u64,
+    /// Size of the files that a query sums from which on the cluster takes it. Default: 2GiB.
+    #[arg(long, value_name = "SIZE", requires = "scheduler", value_parser = any_size,
+        help_heading = "Cluster")]
+    distribute_over: Option<u64>,
+}
+
+/// Smaller sums are faster in one process.
+const DISTRIBUTE_OVER_DEFAULT: u64 = 2 << 30;
+
+impl ClusterArgs {
+    pub(crate) fn distribute_over(&self) -> u64 {
+        self.distribute_over.unwrap_or(DISTRIBUTE_OVER_DEFAULT)
+    }
 }
 
 /// The address of a scheduler.

@@ -178,7 +178,7 @@ fn store_arguments(args: &ServeArgs) -> Option<Vec<OsString>> {
 fn cluster_arguments(args: &ClusterArgs) -> Vec<OsString> {
     let Some(scheduler) = &args.scheduler else { return Vec::new() };
     // A number of bytes has no unit, and 1 MB more does not matter to a cluster.
-    let size = format!("{}MB", args.distribute_over.div_ceil(1_000_000));
+    let size = format!("{}MB", args.distribute_over().div_ceil(1_000_000));
     vec![
         "--scheduler".into(),
         scheduler.to_string().into(),

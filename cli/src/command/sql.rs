@@ -88,7 +88,7 @@ fn from_store(args: &SqlArgs, asked: &SqlRequest) -> anyhow::Result<Vec<u8>> {
 fn cluster(args: &SqlArgs, stores: &[NamedStore]) -> anyhow::Result<Option<Cluster>> {
     let Some(scheduler) = args.cluster.scheduler.clone() else { return Ok(None) };
     let place = args.store.as_ref();
-    Cluster::new(scheduler, args.cluster.distribute_over, args.data.as_deref(), place, stores)
+    Cluster::new(scheduler, args.cluster.distribute_over(), args.data.as_deref(), place, stores)
         .map(Some)
 }
 
