@@ -1,7 +1,7 @@
 //! A reader of several collectors' stores answers as one collector that received everything.
 
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use profiler_core::wire::v1::agent_message::Kind;
 use profiler_core::{
@@ -13,10 +13,11 @@ use tempfile::TempDir;
 
 use super::client::{Client, get, request, send};
 use super::{ALL, PATIENCE, Running, ServeOptions, serve_with};
+use crate::adoption::{Adoption, AdoptionOptions, StoreWatch, adopt};
 use crate::collector::Collector;
 use crate::follow::FollowOptions;
-use crate::recovery::StoreOptions;
-use crate::store::{Ack, StorePlace};
+use crate::recovery::{DataError, StoreOptions};
+use crate::store::{Ack, Retention, StoreLocation, StorePlace};
 use crate::testing::{TestWorker, at};
 
 /// Questions of each kind. `{all}` stands for the range.
@@ -361,4 +362,79 @@ async fn a_reader_accepts_nothing() {
     assert_eq!(pushed.status, 403, "{}", pushed.body);
     let dump = request(reader.address, "GET", "/api/v1/thread-dump").await;
     assert_eq!(dump.status, 409, "{}", dump.body);
+}
+
+/// Copies a folder with all folders in it.
+fn copy_folder(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy_folder(&entry.path(), &target);
+        } else {
+            std::fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}
+
+/// On a thread that may block: a program that adopts has no runtime on its thread either.
+async fn adopt_c1(place: &Path) -> Result<Adoption, DataError> {
+    let place = StorePlace::Directory(place.to_owned());
+    let location = StoreLocation::Named(place, "c1".parse().unwrap());
+    tokio::task::spawn_blocking(move || adopt(&location, &AdoptionOptions::default()))
+        .await
+        .unwrap()
+}
+
+/// The store is that of a machine that was lost: a copy of its folder.
+#[tokio::test]
+async fn a_reader_answers_the_same_before_and_after_an_adoption() {
+    let [place, left, folder] = [(); 3].map(|()| TempDir::new().unwrap());
+    let data = Some(folder.path().to_owned());
+    let whole = serve_with(ServeOptions { data, ..ServeOptions::default() }).await;
+    let part = serve_at(place.path(), "c1").await;
+    let mut workers = Vec::new();
+    for id in ["w1", "w2", "w3", "w4"] {
+        workers.push(Twice::attach(id, &whole, &part).await);
+    }
+    for second in 0..8 {
+        for worker in &mut workers {
+            worker.ship().await;
+        }
+        if second == 4 {
+            seal(&part).await;
+        }
+    }
+    let in_use = adopt_c1(place.path()).await.unwrap_err();
+    assert!(matches!(in_use, DataError::InUse { .. }), "{in_use}");
+    copy_folder(&place.path().join("c1"), &left.path().join("c1"));
+    let reader = follow(left.path()).await;
+    until_alike(&whole, &reader).await;
+
+    const AFTER: Duration = Duration::from_secs(60);
+    let name = "c1".parse().unwrap();
+    let c2 = "c2".parse().unwrap();
+    let of = StorePlace::Directory(left.path().to_owned());
+    let mut watch = StoreWatch::new(of, c2, AFTER, Retention::default());
+    assert_eq!(watch.names().unwrap(), std::slice::from_ref(&name));
+    let start = Instant::now();
+    let mut look =
+        |seconds| watch.look(&name, start + Duration::from_secs(seconds), at(60)).unwrap();
+    assert_eq!([look(0), look(59), look(60)], [false, false, true]);
+    let adoption = adopt_c1(left.path()).await.unwrap();
+    assert!(adoption.records > 0 && adoption.sessions == 4, "{adoption:?}");
+    // It has changed, and then there is nothing more to do.
+    assert_eq!([look(61), look(121), look(122)], [false; 3]);
+    until_alike(&whole, &reader).await;
+    let stores = &reader.json("/api/v1/workers").await["stores"];
+    assert_eq!(stores[0]["incomplete"], Value::Null, "{stores}");
+    assert_eq!(adopt_c1(left.path()).await.unwrap().records, 0);
+    until_alike(&whole, &reader).await;
+
+    // Its next life answers the same.
+    let next = serve_at(left.path(), "c1").await;
+    until_alike(&whole, &reader).await;
+    let profile = format!("/api/v1/profile?{ALL}");
+    assert_eq!(next.json(&profile).await["totals"], whole.json(&profile).await["totals"]);
 }
