@@ -77,6 +77,7 @@ impl Sealer {
         if read(&state.windows).count() == 0 && is_ledger_sealed && is_telemetry_sealed {
             // Hours may be left of flushes that were admitted and could not be logged.
             *lock(&self.ingest.late) = LateHours::default();
+            state.tables.publish_losses()?;
             return Ok(false);
         }
         let take = || self.take_for_sealing();

@@ -23,20 +23,39 @@ export const withoutFormatters: Plugin = {
  * Most of a script runs as soon as its page is shown. With this comment Chromium compiles it eagerly
  * while it arrives, off the main thread, instead of lazily per function. Other browsers ignore it.
  */
-const COMPILED_WHOLE = '//# allFunctionsCalledOnLoad';
+const COMPILED_WHOLE = '//# allFunctionsCalledOnLoad\n';
+
+/** Shorter scripts are not compiled off the main thread. */
+const COMPILED_BYTES_MIN = 16_000;
+
+/** The comment must be the first line. Vite writes lists of dependencies above a banner, so this comes last. */
+const compiledWhole: Plugin = {
+  name: 'compiled-whole',
+  generateBundle: {
+    order: 'post',
+    handler(_, bundle) {
+      for (const file of Object.values(bundle)) {
+        if (file.type === 'chunk' && file.code.length >= COMPILED_BYTES_MIN) file.code = COMPILED_WHOLE + file.code;
+      }
+    },
+  },
+};
 
 /**
- * One chunk for what most views need, and one for all views with a flame graph: each further chunk
- * costs a request, and users visit more than one view.
+ * Chunks: what most views need, what all views with a flame graph need, and what shows tasks. What is
+ * shown instead of the graph is loaded later. Each further chunk costs a request, and users visit more than one view.
  */
 const COMMON =
-  /\/node_modules\/preact\/|\/src\/(core|flame\/(client|transferable))|\/src\/components\/(MultiSelect|FilterMenus|Timeline|timeline-draw|Lazy|Messages|TaskSummary|Tile)/;
+  /vite\/preload-helper|\/node_modules\/preact\/|\/src\/(core|flame\/(client|transferable))|\/src\/components\/(MultiSelect|FilterMenus|Timeline|timeline-draw|Lazy|Messages|TaskSummary|Tile)/;
 const GRAPH = /\/src\/(flame|pages\/profile)/;
+const OTHER_VIEWS =
+  /\/src\/(flame\/(chart|sandwich)|pages\/profile\/(ChartView|FunctionTable|SandwichView|TreeView|other-views))/;
+const STREAM = /\/src\/(stream\/|components\/TaskTable)/;
 
 export default defineConfig({
   // Relative addresses, so that the page works below any path of a proxy.
   base: './',
-  plugins: [withoutFormatters],
+  plugins: [withoutFormatters, compiledWhole],
   build: {
     target: 'es2022',
     // The page's content security policy forbids `data:` scripts and styles.
@@ -47,16 +66,16 @@ export default defineConfig({
     rollupOptions: {
       output: {
         chunkFileNames: 'assets/page-[name]-[hash].js',
-        postBanner: COMPILED_WHOLE,
         codeSplitting: {
           groups: [
             { name: 'common', test: COMMON, priority: 1 },
-            { name: 'graph', test: GRAPH },
+            { name: 'graph', test: (id) => GRAPH.test(id) && !OTHER_VIEWS.test(id) },
+            { name: 'stream', test: STREAM },
           ],
         },
       },
     },
   },
   oxc: { jsx: { runtime: 'automatic', importSource: 'preact' } },
-  worker: { format: 'es', rollupOptions: { output: { postBanner: COMPILED_WHOLE } } },
+  worker: { format: 'es', plugins: () => [compiledWhole] },
 });

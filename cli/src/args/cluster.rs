@@ -34,7 +34,7 @@ impl ClusterArgs {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct SchedulerAddress(String);
 
-/// A text that is no address.
+/// The address of a scheduler is malformed.
 #[derive(Debug, thiserror::Error)]
 #[error("expected HOST:PORT, such as cluster.example:50050 or [::1]:50050")]
 pub(crate) struct NoAddress;

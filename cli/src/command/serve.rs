@@ -102,8 +102,8 @@ fn store_options(args: &ServeArgs) -> Option<StoreOptions> {
     Some(StoreOptions { place, name, ack, cache_bytes: args.cache_size })
 }
 
-/// How long the last owner of a store is watched.
-pub(super) fn owner_watch(milliseconds: f64) -> Duration {
+/// A time that tests shorten, of an hour at most.
+pub(super) fn short_time(milliseconds: f64) -> Duration {
     Duration::from_secs_f64(milliseconds.clamp(1.0, 3_600e3) / 1e3)
 }
 
@@ -120,16 +120,11 @@ fn adopt_options(args: &ServeArgs, owner_watch: Duration) -> anyhow::Result<Opti
     }
     let Retention { seconds, rollups, tasks, bytes_max } = (&args.retention).into();
     let hours = |age: Duration| format!("{}h", age.as_secs() / 3_600);
-    // Sizes are given in one of the two.
-    let size = match bytes_max % 1_000_000 {
-        0 => format!("{}MB", bytes_max / 1_000_000),
-        _ => format!("{}MiB", bytes_max >> 20),
-    };
     let arguments = [
         ("--retention-seconds", hours(seconds)),
         ("--retention-rollups", hours(rollups)),
         ("--retention-tasks", hours(tasks)),
-        ("--retention-size", size),
+        ("--retention-size", size_argument(bytes_max)),
         ("--witness", name.to_string()),
         ("--owner-watch", format!("{}ms", owner_watch.as_millis())),
     ];
@@ -137,6 +132,15 @@ fn adopt_options(args: &ServeArgs, owner_watch: Duration) -> anyhow::Result<Opti
     let program = std::env::current_exe().context("cannot find this program's file")?;
     let arguments = arguments.chain(["--limited".to_owned()]).map(OsString::from).collect();
     Ok(Some(AutoAdoption { after, program, arguments }))
+}
+
+/// A size as the value of an option.
+fn size_argument(bytes: u64) -> String {
+    // Sizes are given in one of the two.
+    match bytes % 1_000_000 {
+        0 => format!("{}MB", bytes / 1_000_000),
+        _ => format!("{}MiB", bytes >> 20),
+    }
 }
 
 /// The stores to answer for, if the server is no collector itself.
@@ -161,12 +165,10 @@ fn store_lines(store: Option<&StoreOptions>, data: Option<&Path>) -> Vec<String>
 
 /// Where the collector's store is, as arguments of `emberline sql`; `None` if it keeps nothing.
 fn store_arguments(args: &ServeArgs) -> Option<Vec<OsString>> {
-    let Some(place) = &args.store else {
-        let mut arguments = data_arguments(args.data.as_deref()?);
-        arguments.extend(cluster_arguments(&args.cluster));
-        return Some(arguments);
+    let mut arguments = match &args.store {
+        Some(place) => vec!["--store".into(), place.to_string().into()],
+        None => data_arguments(args.data.as_deref()?),
     };
-    let mut arguments: Vec<OsString> = vec!["--store".into(), place.to_string().into()];
     if let Some(name) = &args.name {
         arguments.extend(["--name".into(), name.to_string().into()]);
     }
@@ -177,8 +179,7 @@ fn store_arguments(args: &ServeArgs) -> Option<Vec<OsString>> {
 /// The cluster of queries as arguments of `emberline sql`.
 fn cluster_arguments(args: &ClusterArgs) -> Vec<OsString> {
     let Some(scheduler) = &args.scheduler else { return Vec::new() };
-    // A number of bytes has no unit, and 1 MB more does not matter to a cluster.
-    let size = format!("{}MB", args.distribute_over().div_ceil(1_000_000));
+    let size = size_argument(args.distribute_over());
     vec![
         "--scheduler".into(),
         scheduler.to_string().into(),
@@ -238,10 +239,10 @@ async fn serve(args: ServeArgs) -> anyhow::Result<()> {
     let is_collector = follow.is_none();
     let mut limits = Limits::default();
     if let Some(milliseconds) = args.owner_watch {
-        limits.owner_watch = owner_watch(milliseconds);
+        limits.owner_watch = short_time(milliseconds);
     }
     if let Some(milliseconds) = args.seal_every {
-        limits.seal_every = Duration::from_secs_f64(milliseconds.clamp(1.0, 3_600e3) / 1e3);
+        limits.seal_every = short_time(milliseconds);
     }
     let adopt = adopt_options(&args, limits.owner_watch)?;
     let certificate = args.tls_cert.zip(args.tls_key);

@@ -5,7 +5,7 @@ use collector::limits::ADOPT_TIME_MAX;
 use collector::{AdoptionOptions, store};
 use serde::Serialize;
 
-use super::serve::owner_watch;
+use super::serve::short_time;
 use crate::args::{AdoptArgs, RowFormat, StoreArgs, StoreCommand, StorePlaceArgs};
 use crate::exit::BadInput;
 use crate::limited;
@@ -60,7 +60,7 @@ fn adopt(args: &AdoptArgs) -> anyhow::Result<()> {
         ..AdoptionOptions::default()
     };
     if let Some(milliseconds) = args.owner_watch {
-        options.owner_watch = owner_watch(milliseconds);
+        options.owner_watch = short_time(milliseconds);
     }
     let adoption = collector::adopt(&args.place.location(), &options)?;
     show(&args.place, &adoption, view::adoption)

@@ -120,9 +120,8 @@ pub(crate) fn adopt_in_bucket(
 }
 
 fn maintain(objects: Objects, options: &AdoptionOptions) -> Result<Adoption, StoreError> {
-    let witness = read_witness(options.witness.as_ref());
     let (tables, loaded) = Tables::open(objects)?;
-    witness.into_iter().for_each(|witness| tables.attended_by(witness));
+    tables.attended_by(read_witness(options.witness.as_ref()));
     let mut done = Adoption { sessions: loaded.sessions.len() as u64, ..Adoption::default() };
     done.note_before(&tables.manifest());
     tables.maintain(Clock::default().now(), &options.retention, &mut |_| {})?;
@@ -150,10 +149,9 @@ fn seal_and_maintain(
     options: &AdoptionOptions,
 ) -> Result<Adoption, DataError> {
     let settings = Settings { retention: options.retention, ..Settings::default() };
-    let witness = read_witness(options.witness.as_ref());
     let collector = Collector::open(settings, objects, disk, guard)?;
     let state = &collector.state;
-    witness.into_iter().for_each(|witness| state.tables.attended_by(witness));
+    state.tables.attended_by(read_witness(options.witness.as_ref()));
     let log = collector.ingest.log.as_ref().expect("the collector was opened with a log");
     let mut done = Adoption {
         log_files: log.found.files,

@@ -195,8 +195,7 @@ impl Tables {
         self.manifest().lost_lists().next().is_some()
     }
 
-    /// Records lost parts of the log: in the current version in memory, and in all later versions. If
-    /// none is published, the next start finds them again, because the log is still there.
+    /// Records lost parts of the log: in the current version in memory, and in all later versions.
     pub(crate) fn note_lost_log(&self, lost: Vec<LostLog>) -> Arc<Manifest> {
         // Locked as in `publish`: no version is published meanwhile.
         let _versions = lock(&self.versions);
@@ -207,10 +206,23 @@ impl Tables {
         manifest
     }
 
+    /// Publishes a version if the newest one lacks lost parts of the log. The next start does not find a
+    /// lost log again after an orderly stop, which says that nothing of it is needed.
+    pub(crate) fn publish_losses(&self) -> Result<(), StoreError> {
+        let published = lock(&self.versions).newest().cloned();
+        let known = published.as_ref().map_or(&[][..], |published| &published.lost_log);
+        if self.manifest().lost_log == known {
+            return Ok(());
+        }
+        self.publish(|_| true, &mut |_| {}).map(drop)
+    }
+
     /// The store of a collector that was running while this one had no owner.
-    pub(crate) fn attended_by(&self, witness: Arc<Manifest>) {
-        // There is one at most.
-        let _ = self.witness.set(witness);
+    pub(crate) fn attended_by(&self, witness: Option<Arc<Manifest>>) {
+        if let Some(witness) = witness {
+            // There is one at most.
+            let _ = self.witness.set(witness);
+        }
     }
 
     /// The number of a worker; `None` if no table has rows of it.

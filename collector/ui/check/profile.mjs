@@ -143,6 +143,7 @@ export function profileChecks({ browser, checks, open, at, parameter, graph }) {
     );
     const expected = '1 all, 2 leaf, 3 walk, 4 walk, 5 load, 2 walk, 2 other';
     checks.equal(rows.join(', '), expected, 'an inverted tree starts with the functions that ran');
+    await page.click('.download summary');
     const link = await page.getAttribute('.download a[download$=".svg"]', 'href');
     checks.equal(new URL(link, page.url()).searchParams.get('invert'), 'true', 'a file is inverted too');
     const pprof = await page.getAttribute('.download a[download$=".pb.gz"]', 'href');
@@ -287,6 +288,8 @@ export function profileChecks({ browser, checks, open, at, parameter, graph }) {
     checks.equal(copied.join(), 'image/png', 'a picture is in the clipboard');
     await page.goto(at('profile?view=table'));
     await page.waitForSelector('.functions tbody tr');
+    await page.click('.download summary');
+    await page.waitForSelector('.download a >> text=SVG flame graph');
     checks.equal(await page.locator('.download >> text=PNG picture').count(), 0, 'a table has no picture');
     await page.context().close();
   }
@@ -624,7 +627,10 @@ export function profileChecks({ browser, checks, open, at, parameter, graph }) {
     const same = async (what) => {
       await page.waitForSelector('.views[aria-busy="false"]');
       const shown = Number(await page.getAttribute('.views', 'data-total-ns'));
+      await page.click('.download summary');
+      await page.waitForSelector('.download a');
       const links = await page.$$eval('.download a', (all) => all.map((link) => [link.href, link.download]));
+      await page.click('.download summary');
       checks.equal(links.length, 10, 'number of files');
       for (const [url, name] of links) {
         checks.equal(await timeOfFile(url), shown, `${what}: the time in ${name}`);

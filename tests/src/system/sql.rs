@@ -1,12 +1,13 @@
 //! Queries in SQL: the same sums as the API, over one store and over several, and nothing but reading.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 use crate::bucket;
 use crate::harness::{Collector, Worker, emberline, output, run, wait_for};
@@ -20,6 +21,22 @@ fn has_sql(folder: &Path) -> bool {
         println!("skipped: `cargo xtask test --sql` builds a program with the feature `sql`");
     }
     !is_missing
+}
+
+/// The golden store and its collector.
+struct Golden {
+    collector: Collector,
+    store: PathBuf,
+    /// Deleted after the collector has ended.
+    folder: TempDir,
+}
+
+/// `None` if the program does not answer SQL.
+fn golden() -> Option<Golden> {
+    let folder = tempfile::tempdir().unwrap();
+    let collector = golden_collector(folder.path());
+    let store = folder.path().join("store");
+    has_sql(&store).then_some(Golden { folder, collector, store })
 }
 
 fn said(output: &Output) -> String {
@@ -51,12 +68,8 @@ fn by_name(rows: &[Value]) -> Vec<(String, u64)> {
 
 #[test]
 fn sums_of_sql_are_those_of_the_api() {
-    let folder = tempfile::tempdir().unwrap();
-    let collector = golden_collector(folder.path());
-    let store = folder.path().join("store");
-    if !has_sql(&store) {
-        return;
-    }
+    let Some(golden) = golden() else { return };
+    let Golden { collector, store, .. } = &golden;
     let url = collector.url();
     let asked = ["--url", &url];
     let range = format!("from={}&to={}&threads=all", RANGE[1], RANGE[3]);
@@ -105,13 +118,8 @@ fn sums_of_sql_are_those_of_the_api() {
 fn sums_are_the_same_before_and_after_names() {
     // The optimizer's rule changes sums of columns only.
     const LATE_SUM: &str = "sum(CAST(weight_ns AS BIGINT))";
-    let folder = tempfile::tempdir().unwrap();
-    let collector = golden_collector(folder.path());
-    let store = folder.path().join("store");
-    if !has_sql(&store) {
-        return;
-    }
-    let data = ["--data", store.to_str().unwrap()];
+    let Some(golden) = golden() else { return };
+    let data = ["--data", golden.store.to_str().unwrap()];
     let worker = rows(&data, "SELECT min(worker) FROM workers")[0][0].as_str().unwrap().to_owned();
     let mut found = 0;
     for resolution in ["1s", "1m", "1d"] {
@@ -149,19 +157,13 @@ fn sums_are_the_same_before_and_after_names() {
     };
     assert!(plan("sum(weight_ns)").contains("tables/totals_1m/"), "{}", plan("sum(weight_ns)"));
     assert!(plan(LATE_SUM).contains("tables/samples_1m/"), "{}", plan(LATE_SUM));
-    drop(collector);
 }
 
 /// The phases of a task and the rest of its time are its duration.
 #[test]
 fn phases_have_all_time_of_tasks() {
-    let folder = tempfile::tempdir().unwrap();
-    let collector = golden_collector(folder.path());
-    let store = folder.path().join("store");
-    if !has_sql(&store) {
-        return;
-    }
-    let data = ["--data", store.to_str().unwrap()];
+    let Some(golden) = golden() else { return };
+    let data = ["--data", golden.store.to_str().unwrap()];
     for resolution in ["1s", "1h"] {
         let durations = "SELECT n.function, sum(d.duration_ns) FROM store.duration_sums_1s d \
                          JOIN store.node_names n ON n.node = d.task GROUP BY 1";
@@ -180,18 +182,12 @@ fn phases_have_all_time_of_tasks() {
             format!("SELECT sum(duration_ns) FROM phases('{resolution}') WHERE phase <> 'execute'");
         assert!(number(&rows(&data, &others)[0][0]) > 0, "the store has no other phases");
     }
-    drop(collector);
 }
 
 #[test]
 fn each_view_has_rows_with_names_and_a_node_has_its_stack() {
-    let folder = tempfile::tempdir().unwrap();
-    let collector = golden_collector(folder.path());
-    let store = folder.path().join("store");
-    if !has_sql(&store) {
-        return;
-    }
-    let data = ["--data", store.to_str().unwrap()];
+    let Some(golden) = golden() else { return };
+    let data = ["--data", golden.store.to_str().unwrap()];
     for view in ["samples", "stacks", "tasks", "phases", "transfers", "resources", "workers"] {
         let count = rows(&data, &format!("SELECT count(*), min(collector) FROM {view}"));
         assert!(number(&count[0][0]) > 0, "{view}");
@@ -212,16 +208,12 @@ fn each_view_has_rows_with_names_and_a_node_has_its_stack() {
     assert_eq!(rows(&data, twice), [json!([0])]);
     let tables = rows(&data, "SHOW TABLES");
     assert!(tables.iter().any(|row| row[1] == "store" && row[2] == "samples_1s"), "{tables:?}");
-    drop(collector);
 }
 
 #[test]
 fn rows_leave_as_a_table_and_as_files() {
-    let folder = tempfile::tempdir().unwrap();
-    let collector = golden_collector(folder.path());
-    if !has_sql(&folder.path().join("store")) {
-        return;
-    }
+    let Some(golden) = golden() else { return };
+    let Golden { folder, collector, .. } = &golden;
     let url = collector.url();
     let query = "SELECT 'größe' AS name, 1.5 AS value, now() < now() AS is_late, NULL AS nothing";
     let table = run(&["sql", "--url", &url, query]);
@@ -249,12 +241,8 @@ fn rows_leave_as_a_table_and_as_files() {
 
 #[test]
 fn statements_that_write_or_read_other_files_are_rejected() {
-    let folder = tempfile::tempdir().unwrap();
-    let collector = golden_collector(folder.path());
-    let store = folder.path().join("store");
-    if !has_sql(&store) {
-        return;
-    }
+    let Some(golden) = golden() else { return };
+    let Golden { folder, collector, store } = &golden;
     let secret = folder.path().join("secret.csv");
     fs::write(&secret, "a\n1\n").unwrap();
     let secret = secret.display();
@@ -303,11 +291,8 @@ fn children(collector: &Collector) -> Vec<String> {
 
 #[test]
 fn a_query_that_explodes_is_ended_and_one_ends_with_its_reader() {
-    let folder = tempfile::tempdir().unwrap();
-    let collector = golden_collector(folder.path());
-    if !has_sql(&folder.path().join("store")) {
-        return;
-    }
+    let Some(golden) = golden() else { return };
+    let Golden { collector, .. } = &golden;
     let url = collector.url();
     for explosion in [
         "SELECT length(repeat(repeat('x', 1000000), 1000000))",
@@ -327,24 +312,21 @@ fn a_query_that_explodes_is_ended_and_one_ends_with_its_reader() {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    let child = wait_for("the query's process", || children(&collector).pop());
+    let child = wait_for("the query's process", || children(collector).pop());
     let of_child = |file: &str| fs::read_to_string(format!("/proc/{child}/{file}")).unwrap();
     wait_for("its limits", || of_child("limits").contains("8589934592").then_some(()));
     wait_for("its rank", || (of_child("oom_score_adj").trim() == "1000").then_some(()));
     reader.kill().unwrap();
     reader.wait().unwrap();
-    wait_for("the end of the query's process", || children(&collector).is_empty().then_some(()));
+    wait_for("the end of the query's process", || children(collector).is_empty().then_some(()));
     assert_eq!(rows(&["--url", &url], "SELECT 1"), [json!([1])]);
 }
 
 /// A collector's limits on queries: two at once, a minute for each.
 #[test]
 fn two_queries_run_at_once_and_each_for_a_minute_at_most() {
-    let folder = tempfile::tempdir().unwrap();
-    let collector = golden_collector(folder.path());
-    if !has_sql(&folder.path().join("store")) {
-        return;
-    }
+    let Some(golden) = golden() else { return };
+    let Golden { collector, .. } = &golden;
     let url = collector.url();
     let endless = "SELECT count(*) FROM generate_series(1, 1000000000000000) WHERE value % 7 = 8";
     let start = || {
@@ -353,11 +335,11 @@ fn two_queries_run_at_once_and_each_for_a_minute_at_most() {
         reader.env("NO_COLOR", "1").stderr(Stdio::piped()).spawn().unwrap()
     };
     let readers = [start(), start()];
-    wait_for("both queries", || (children(&collector).len() == 2).then_some(()));
+    wait_for("both queries", || (children(collector).len() == 2).then_some(()));
     let third = run(&["sql", "--url", &url, "SELECT 1"]);
     assert!(!third.status.success());
     assert!(said(&third).contains("too many other queries"), "{}", said(&third));
-    assert_eq!(children(&collector).len(), 2);
+    assert_eq!(children(collector).len(), 2);
     for reader in readers {
         let done = reader.wait_with_output().unwrap();
         assert_eq!(done.status.code(), Some(2), "{}", said(&done));

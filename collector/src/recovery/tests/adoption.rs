@@ -23,9 +23,13 @@ fn life(objects: &Objects) -> Collector {
 }
 
 fn fleet(objects: &Objects, workers: usize) -> Fleet {
+    fleet_of(life(objects), workers)
+}
+
+fn fleet_of(collector: Collector, workers: usize) -> Fleet {
     let agents = (0..workers).map(AgentSide::new).collect();
     let disk = SimDisk::of(Files::new());
-    Fleet { disk, collector: life(objects), agents, sent: vec![], acked: vec![], next_s: 0 }
+    Fleet { disk, collector, agents, sent: vec![], acked: vec![], next_s: 0 }
 }
 
 /// The process dies: it releases nothing.
@@ -171,6 +175,33 @@ fn an_adopter_that_is_killed_loses_nothing() {
         assert_eq!(adoption.lost, [], "step {step}");
         crash(check_next(&objects, &expected, 0));
     }
+}
+
+/// The collector acknowledged from its own disk, which is lost with all data that is in no table.
+#[test]
+fn an_empty_folder_for_a_log_records_the_loss_of_a_disk() {
+    let [disk, empty] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let objects = Objects::bucket_in_memory();
+    let owned = objects.of_another_process();
+    let owner = Owner::claim(&owned, Duration::ZERO).unwrap();
+    let log = Box::new(log_on_disk(disk.path(), &owned, &owner).unwrap());
+    let settings = Settings { clock: Clock::from_fn(|| at(50)), ..Settings::default() };
+    let guard = StoreGuard::new(None, Some(owner));
+    let mut fleet = fleet_of(Collector::open(settings, owned, log, guard).unwrap(), 1);
+    fleet.flush(&[0], "load;main");
+    fleet.collector.sealer.seal().unwrap();
+    let sealed = sent(&fleet);
+    fleet.flush(&[0], "load;main;parse");
+    crash(fleet.collector);
+    let refused = adopt(&objects, WATCH).unwrap_err();
+    assert!(matches!(refused, DataError::LogOnDisk { .. }), "{refused}");
+    let log = Some(empty.path().to_owned());
+    let options = AdoptionOptions { log, owner_watch: WATCH, ..AdoptionOptions::default() };
+    let adoption = adopt_in_bucket(objects.of_another_process(), &options).unwrap();
+    assert!(!adoption.lost.is_empty(), "{adoption:?}");
+    let next = life(&objects);
+    assert_eq!(stacks(&ask(&next)), sealed);
+    assert!(next.state.tables.manifest().all_lost().count() > 0);
 }
 
 /// A store in a bucket that `StoreWatch` looks at.

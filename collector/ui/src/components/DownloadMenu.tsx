@@ -1,10 +1,13 @@
 // A menu of files.
 
 import type { ComponentChildren } from 'preact';
-import { useEffect, useRef } from 'preact/hooks';
+import { useEffect, useRef, useState } from 'preact/hooks';
 
-/** It closes when a link in it is followed, by Escape and by a click elsewhere. */
-export function DownloadMenu({ children }: { children: ComponentChildren }) {
+/**
+ * `files` renders the menu while it is open. It closes when a link in it is followed, by Escape and by a click elsewhere.
+ */
+export function DownloadMenu({ files }: { files(): ComponentChildren }) {
+  const [isOpen, setOpen] = useState(false);
   const box = useRef<HTMLDetailsElement>(null);
   useEffect(() => {
     const close = (event: Event) => {
@@ -20,9 +23,9 @@ export function DownloadMenu({ children }: { children: ComponentChildren }) {
     };
   }, []);
   return (
-    <details class="download" ref={box}>
+    <details class="download" ref={box} onToggle={(event) => setOpen(event.currentTarget.open)}>
       <summary>Download</summary>
-      <div>{children}</div>
+      {isOpen && <div>{files()}</div>}
     </details>
   );
 }

@@ -25,7 +25,15 @@ const NAME_IN_QUERY = '~';
 /** Parameters that links carry to other pages. */
 const SHARED = ['from', 'to', 'worker'];
 
+let current: { href: string; address: Address } | undefined;
+
+/** The address of the page. Many components ask for it, so it is parsed once. */
 export function currentAddress(): Address {
+  if (current?.href !== location.href) current = { href: location.href, address: parseLocation() };
+  return current.address;
+}
+
+function parseLocation(): Address {
   const path = location.pathname.startsWith(BASE.pathname)
     ? location.pathname.slice(BASE.pathname.length)
     : location.pathname.slice(1);

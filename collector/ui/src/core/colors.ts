@@ -27,10 +27,14 @@ query.addEventListener('change', () => themeListeners.forEach((changed) => chang
 
 export const chosenTheme = (): Theme => theme;
 
-/** Chooses a theme and keeps it in the browser; an empty one is the system's. */
-export function chooseTheme(chosen: string): void {
+function applyTheme(chosen: string): void {
   theme = chosen === 'light' || chosen === 'dark' ? chosen : '';
   document.documentElement.dataset.theme = theme;
+}
+
+/** Chooses a theme and keeps it in the browser; an empty one is the system's. */
+export function chooseTheme(chosen: string): void {
+  applyTheme(chosen);
   store(THEME_KEY, theme);
   themeListeners.forEach((changed) => changed());
 }
@@ -45,7 +49,7 @@ export function onTheme(changed: () => void): () => void {
   return () => themeListeners.delete(changed);
 }
 
-chooseTheme(stored(THEME_KEY));
+applyTheme(stored(THEME_KEY));
 
 /**
  * An OKLCH color (hue in degrees) as `#rrggbb`, the form that a canvas parses fastest. Computed here

@@ -172,9 +172,14 @@ export function useQuery<T>(
         later(Math.random() * SPREAD_MS);
       }
     };
-    const forgets = [pauseTime.on(wake), flushCount.on(wake)];
+    const count = () => {
+      // The first count arrives after the first request and says nothing new.
+      known ??= flushCount.value;
+      wake();
+    };
+    const forgets = [pauseTime.on(wake), flushCount.on(count)];
     document.addEventListener('visibilitychange', wake);
-    setAnswer((old) => ({ ...old, problem: undefined, waiting: true }));
+    setAnswer((old) => (old.waiting && !old.problem ? old : { ...old, problem: undefined, waiting: true }));
     void step(true);
     return () => {
       stop.abort();

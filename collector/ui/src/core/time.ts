@@ -93,8 +93,9 @@ export function isRelative(text: string): boolean {
 /** The range as the API reads it: times that do not move with the clock as RFC 3339. Invalid ones stay. */
 export function absoluteRange(range: Range, nowMs: number): Range {
   const absolute = (text: string, end: 'from' | 'to') => {
+    if (isRelative(text)) return text;
     const ms = parseTimeMs(text, nowMs, end);
-    return isRelative(text) || !(Math.abs(ms) < DATE_MAX_MS) ? text : isoTime(ms);
+    return Math.abs(ms) < DATE_MAX_MS ? isoTime(ms) : text;
   };
   return { from: absolute(range.from, 'from'), to: absolute(range.to, 'to') };
 }

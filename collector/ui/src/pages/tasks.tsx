@@ -162,17 +162,19 @@ export function TasksPage() {
           {quantity(rows.value.total, 'task')} in {rangeText(range, now)}
           {rows.value.aggregated > 0 && `; ${count(rows.value.aggregated)} older tasks are only in the summary`}
         </span>
-        <DownloadMenu>
-          {FILES.map(([extension, label, reader]) => (
-            <a
-              key={extension}
-              href={apiUrl(`tasks.${extension}`, fileQuestion)}
-              download={`emberline-tasks-${fileFrom.slice(0, 19).replace(/[-:]/g, '')}Z.${extension}`}
-            >
-              {label} <small>{reader}</small>
-            </a>
-          ))}
-        </DownloadMenu>
+        <DownloadMenu
+          files={() =>
+            FILES.map(([extension, label, reader]) => (
+              <a
+                key={extension}
+                href={apiUrl(`tasks.${extension}`, fileQuestion)}
+                download={`emberline-tasks-${fileFrom.slice(0, 19).replace(/[-:]/g, '')}Z.${extension}`}
+              >
+                {label} <small>{reader}</small>
+              </a>
+            ))
+          }
+        />
       </div>
       {rows.value.total === 0 ? (
         <EmptyState title="No tasks in this range">

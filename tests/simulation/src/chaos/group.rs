@@ -59,7 +59,7 @@ struct Group<'a> {
     next_round: AtomicU32,
     patience: Patience,
     begin: Instant,
-    /// What happened, for the message of a failure.
+    /// A log of the rounds, which the error of a failed group shows.
     events: Mutex<Vec<String>>,
 }
 

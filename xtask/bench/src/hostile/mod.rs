@@ -48,7 +48,7 @@ const MEMORY_MB_MAX: f64 = 512.0;
 const WARM_UP: Duration = Duration::from_secs(2);
 
 /// How much the attackers' threads yield.
-const NICENESS: i32 = 10;
+const NICENESS: i32 = 19;
 
 /// Measures and prints.
 ///

@@ -30,7 +30,7 @@ pub(super) trait Engine {
     fn name(&self) -> &'static str;
 
     /// # Errors
-    /// If there is no answer.
+    /// If the engine ends, fails, or returns something else than rows.
     fn ask(&mut self, question: &Question) -> Result<(Cost, Sums)>;
 }
 

@@ -33,7 +33,7 @@ pub(crate) struct Options {
     /// Workers of the hour.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..=200))]
     workers: u16,
-    /// Seconds of the hour, for a quick run.
+    /// Seconds of data, from the start of an hour. Fewer make a quick run.
     #[arg(long, default_value_t = 3_600, value_parser = clap::value_parser!(u16).range(60..=3_600))]
     seconds: u16,
     /// Rounds, after one that does not count.

@@ -16,41 +16,44 @@ interface Properties {
 
 export function Downloads({ loaded, fixed, picture }: Properties) {
   const { params } = useAddress();
-  const formats = formatsOf(params);
-  const name = fileName(params, fixed, loaded, { extension: 'png' });
-  return (
-    <DownloadMenu>
-      {formats.map((file) => (
-        <a
-          key={file.format}
-          href={fileUrl(params, fixed, loaded, file)}
-          download={fileName(params, fixed, loaded, file)}
-        >
-          {file.label} <small>{file.reader}</small>
-        </a>
-      ))}
-      {formats.length < FILE_FORMATS.length && (
-        <p class="soft">
-          {FILE_FORMATS.filter((file) => !formats.includes(file))
-            .map(({ label }) => label)
-            .join(', ')}
-          : zoom out or turn the graph first
-        </p>
-      )}
-      {picture && (
-        <>
-          <button class="link" onClick={() => void picture().then((blob) => save(blob, name))}>
-            PNG picture <small>chats, documents: the graph as displayed</small>
-          </button>
-          {canCopyPictures() && (
-            <button class="link" onClick={() => void copyPicture(picture())}>
-              Copy picture <small>to the clipboard</small>
+  const files = () => {
+    const formats = formatsOf(params);
+    const name = fileName(params, fixed, loaded, { extension: 'png' });
+    return (
+      <>
+        {formats.map((file) => (
+          <a
+            key={file.format}
+            href={fileUrl(params, fixed, loaded, file)}
+            download={fileName(params, fixed, loaded, file)}
+          >
+            {file.label} <small>{file.reader}</small>
+          </a>
+        ))}
+        {formats.length < FILE_FORMATS.length && (
+          <p class="soft">
+            {FILE_FORMATS.filter((file) => !formats.includes(file))
+              .map(({ label }) => label)
+              .join(', ')}
+            : zoom out or turn the graph first
+          </p>
+        )}
+        {picture && (
+          <>
+            <button class="link" onClick={() => void picture().then((blob) => save(blob, name))}>
+              PNG picture <small>chats, documents: the graph as displayed</small>
             </button>
-          )}
-        </>
-      )}
-    </DownloadMenu>
-  );
+            {canCopyPictures() && (
+              <button class="link" onClick={() => void copyPicture(picture())}>
+                Copy picture <small>to the clipboard</small>
+              </button>
+            )}
+          </>
+        )}
+      </>
+    );
+  };
+  return <DownloadMenu files={files} />;
 }
 
 /** Lets the browser save a file. */

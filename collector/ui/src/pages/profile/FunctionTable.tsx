@@ -16,7 +16,6 @@ interface Properties {
 }
 
 const ROWS = 50;
-const SPOKEN_ROWS = 20;
 type Column = 'self' | 'total' | 'name';
 
 export function FunctionTable({ loaded, matched, onFunction }: Properties) {
@@ -98,39 +97,6 @@ export function FunctionTable({ loaded, matched, onFunction }: Properties) {
         </button>
       )}
       {fitting === 0 && <p class="soft">No function matches.</p>}
-    </div>
-  );
-}
-
-/** A short table for screen readers. */
-export function AccessibleTable({ loaded, matched }: { loaded: LoadedProfile; matched: Uint8Array | undefined }) {
-  const { functions, fnSelf, fnTotal, layout } = loaded;
-  const order = useMemo(
-    () => indicesOfLargest(fnSelf, SPOKEN_ROWS, (fn) => !matched || matched[fn] === 1),
-    [fnSelf, matched],
-  );
-  const timeAndShare = (ns: number) => `${duration(ns)} ${percent(ns, layout.total[0])}`;
-  return (
-    <div class="visually-hidden">
-      <table>
-        <caption>Hottest functions</caption>
-        <thead>
-          <tr>
-            <th>Self</th>
-            <th>Total</th>
-            <th>Function</th>
-          </tr>
-        </thead>
-        <tbody>
-          {order.map((fn) => (
-            <tr key={fn}>
-              <td>{timeAndShare(fnSelf[fn])}</td>
-              <td>{timeAndShare(fnTotal[fn])}</td>
-              <td>{safeText(functions.names[fn])}</td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
     </div>
   );
 }

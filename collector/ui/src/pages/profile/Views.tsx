@@ -3,6 +3,7 @@
 import { useEffect, useMemo, useState } from 'preact/hooks';
 import { Disclosure } from '../../components/Disclosure';
 import { SearchField, SearchSummary, useFunctionSearch } from '../../components/FunctionSearch';
+import { lazy } from '../../components/Lazy';
 import { EmptyState } from '../../components/Messages';
 import { setParams, useAddress } from '../../core/address';
 import { copyText } from '../../core/clipboard';
@@ -21,18 +22,22 @@ import { pictureOf } from '../../flame/picture';
 import { totalBelow } from '../../flame/search';
 import { crateSelector, searchSelector } from '../../flame/select';
 import { transformTree } from '../../flame/transform';
-import { ChartView } from './ChartView';
+import { AccessibleTable } from './AccessibleTable';
 import { ANY_TASK, Coverage } from './Coverage';
 import { Downloads } from './Downloads';
-import { AccessibleTable, FunctionTable } from './FunctionTable';
 import { HiddenTime } from './HiddenTime';
 import { Hottest } from './Hottest';
 import { Legend } from './Legend';
 import { FILTERS, type Params } from './question';
-import { SandwichView } from './SandwichView';
 import { addTransform, Changes, NO_TRANSFORMS, transformsOf } from './Transforms';
-import { TreeView } from './TreeView';
 import { UnnamedTime } from './UnnamedTime';
+
+// The graph is shown first; the script of the other views is loaded when one of them is shown.
+const others = () => import('./other-views');
+const ChartView = lazy(async () => (await others()).ChartView);
+const FunctionTable = lazy(async () => (await others()).FunctionTable);
+const SandwichView = lazy(async () => (await others()).SandwichView);
+const TreeView = lazy(async () => (await others()).TreeView);
 
 const VIEWS = [
   ['icicle', 'Icicle'],

@@ -1,2 +1,0 @@
-//# allFunctionsCalledOnLoad
-import{$t as e,St as t,X as n,ft as r,rn as i,yt as a}from"./page-common-Dysfzmb2.js";function o(){let[o,s]=i();return e(()=>{a(t(`licenses.txt`)).then(e=>e.text()).then(s,()=>s(`The collector cannot be reached.`))},[]),o===void 0?r(n,{}):r(`section`,{children:[r(`h2`,{children:`Licenses`}),r(`pre`,{class:`licenses`,children:o})]})}export{o as LicensesPage};

@@ -1,0 +1,6 @@
+// What a profile shows instead of the graph: one script, because each costs a request.
+
+export { ChartView } from './ChartView';
+export { FunctionTable } from './FunctionTable';
+export { SandwichView } from './SandwichView';
+export { TreeView } from './TreeView';
