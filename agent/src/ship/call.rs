@@ -18,6 +18,7 @@ use profiler_core::limits::{ANSWER_BYTES_MAX, CAUSE_BYTES_MAX, MESSAGE_BYTES_MAX
 use profiler_core::wire::v1;
 use prost::Message as _;
 
+use super::network::MessageStream;
 use super::socket::Socket;
 use super::target::{ByteStream, Target};
 
@@ -98,6 +99,7 @@ pub(super) struct Call {
     unsent: Bytes,
     /// Received bytes that are not a whole message yet.
     received: BytesMut,
+    pings: Option<h2::PingPong>,
 }
 
 impl Call {
@@ -129,12 +131,14 @@ impl Call {
         });
         let response = driven(&mut connection, answer).await??;
         let incoming = check_response(response)?;
+        let pings = connection.ping_pong();
         let unsent = Bytes::new();
-        Ok(Call { connection, outgoing, incoming, unsent, received: BytesMut::new() })
+        Ok(Call { connection, outgoing, incoming, unsent, received: BytesMut::new(), pings })
     }
+}
 
-    /// Returns the next message; `None` at the end of the call.
-    pub(super) fn poll_message(
+impl MessageStream for Call {
+    fn poll_message(
         &mut self,
         context: &mut Context<'_>,
     ) -> Poll<Result<Option<v1::CollectorMessage>, CallError>> {
@@ -163,8 +167,7 @@ impl Call {
         }
     }
 
-    /// Waits until the last message is on its way and there is room for another.
-    pub(super) fn poll_room(&mut self, context: &mut Context<'_>) -> Poll<Result<(), CallError>> {
+    fn poll_room(&mut self, context: &mut Context<'_>) -> Poll<Result<(), CallError>> {
         while !self.unsent.is_empty() {
             self.outgoing.reserve_capacity(self.unsent.len());
             if self.outgoing.capacity() == 0 {
@@ -177,30 +180,22 @@ impl Call {
         Poll::Ready(Ok(()))
     }
 
-    /// Sends a message after [`Call::poll_room`] was ready.
-    ///
-    /// # Errors
-    /// If the message is too long.
-    pub(super) fn send(&mut self, message: &v1::AgentMessage) -> Result<(), CallError> {
+    fn send(&mut self, message: &v1::AgentMessage) -> Result<(), CallError> {
         self.unsent = encode(message)?;
         Ok(())
     }
 
-    /// Sends the end of the agent's messages.
-    pub(super) async fn close(&mut self) -> Result<(), CallError> {
+    async fn close(&mut self) -> Result<(), CallError> {
         poll_fn(|context| self.poll_room(context)).await?;
         self.outgoing.send_data(Bytes::new(), true)?;
         Ok(())
     }
 
-    /// Asks a silent peer whether it is there.
-    pub(super) fn ping(&mut self, pings: &mut h2::PingPong) -> Result<(), CallError> {
-        Ok(pings.send_ping(h2::Ping::opaque())?)
-    }
-
-    /// The connection's pings, once.
-    pub(super) fn pings(&mut self) -> Option<h2::PingPong> {
-        self.connection.ping_pong()
+    fn ping(&mut self) -> Result<(), CallError> {
+        if let Some(pings) = &mut self.pings {
+            pings.send_ping(h2::Ping::opaque())?;
+        }
+        Ok(())
     }
 }
 

@@ -17,6 +17,7 @@ use profiler_core::{
 
 use super::call::{self, Call};
 use super::control::ControlStream;
+use super::network::MessageStream as _;
 use super::session::{OutboxRefs, Session, message};
 use super::socket::Socket;
 use super::target::Target;

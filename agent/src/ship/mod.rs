@@ -3,8 +3,9 @@
 //! Reading order: [`outbox`] (the queue), [`resend`] (state for a collector that lost its memory),
 //! [`stays`] and [`moves`] (several collectors), [`clock`] and [`backoff`], [`control`] (requests of the
 //! collector), [`session`] (the protocol), [`stream`] (the connection), [`target`] (its address), [`call`]
-//! (gRPC), [`allowance`] (how much work a collector may cause), [`socket`] and [`reactor`] (the system). No
-//! runtime and no signals: the thread waits for one socket or for a futex.
+//! (gRPC), [`allowance`] (how much work a collector may cause), [`network`] (what is needed of the system),
+//! [`socket`] and [`reactor`] (the system). No runtime and no signals: the thread waits for one socket or for
+//! a futex.
 
 mod allowance;
 mod backoff;
@@ -15,6 +16,7 @@ mod control;
 #[allow(unreachable_pub, reason = "`crate::fuzzing` is the door")]
 pub mod fuzzing;
 mod moves;
+mod network;
 mod outbox;
 mod reactor;
 mod resend;
@@ -210,6 +212,7 @@ pub(crate) fn prepare(
         is_welcomed: false,
         gone_since: None,
         probe_interval: moves::PROBE_INTERVAL,
+        probe_at: None,
         key: options.key.clone(),
         unsettled_bytes_max: options.limits.outbox_bytes_max / 2,
         hello: hello(&options),

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::clock::OffsetEstimator;
-use super::reactor::Reactor;
+use super::network::Network;
 use super::stays::UnsettledStay;
 use super::stream::{Link, StreamError};
 use crate::log;
@@ -21,12 +21,12 @@ const PROBE_INTERVAL_MAX: Duration = Duration::from_secs(600);
 
 impl Link {
     /// Goes on to the next collector if the present one has not answered for a while, or at once if nothing
-    /// was shipped to it or the agent ends. `begin` is when the attempt began that has failed.
-    pub(super) fn move_if_gone(&mut self, begin: Instant) {
+    /// was shipped to it or the agent ends. `begin` is when the attempt began that has failed `now`.
+    pub(super) fn move_if_gone(&mut self, begin: Instant, now: Instant) {
         let since = *self.gone_since.get_or_insert(begin);
         let is_patient = self.is_welcomed && self.shared.finish_by().is_none();
         let patience = if is_patient { GONE_AFTER } else { Duration::ZERO };
-        if self.destinations.len() > 1 && since.elapsed() >= patience {
+        if self.destinations.len() > 1 && now.saturating_duration_since(since) >= patience {
             self.end_stay((self.at + 1) % self.destinations.len(), false);
         }
     }
@@ -37,6 +37,7 @@ impl Link {
         let at = std::mem::replace(&mut self.at, next);
         lock(&self.shared.present_url).clone_from(&self.destinations[next].url);
         self.gone_since = None;
+        self.probe_at = None;
         // Another clock.
         self.offsets = OffsetEstimator::default();
         if !std::mem::take(&mut self.is_welcomed) {
@@ -81,18 +82,18 @@ impl Link {
     }
 
     /// Tries to settle all stays, at the end of the agent.
-    pub(super) async fn settle_all(&mut self, reactor: &Reactor) {
+    pub(super) async fn settle_all(&mut self, network: &impl Network) {
         for at in 0..self.destinations.len() {
             self.at = at;
             // The report tells what stays unsettled.
-            let _ = self.settle(reactor).await;
+            let _ = self.settle(network).await;
         }
     }
 
     /// Settles the stays that ended at the present collector.
-    pub(super) async fn settle(&mut self, reactor: &Reactor) -> Result<(), StreamError> {
+    pub(super) async fn settle(&mut self, network: &impl Network) -> Result<(), StreamError> {
         for stay in self.unsettled_at(self.at) {
-            self.connect(reactor, Some(&stay)).await?;
+            self.connect(network, Some(&stay)).await?;
             lock(&self.shared.ended).settle(&stay);
         }
         Ok(())

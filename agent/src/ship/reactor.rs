@@ -5,7 +5,8 @@
 //! socket, otherwise for the futex, and in both cases it looks at the other after a short while.
 
 use std::cell::{Cell, RefCell};
-use std::future::{Future, poll_fn};
+use std::future::Future;
+use std::io;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +14,13 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
+use profiler_core::Token;
+use profiler_core::wire::v1;
+
+use super::call::{Call, CallError};
+use super::network::Network;
 use super::socket::Socket;
+use super::target::Target;
 use crate::sync::lock;
 
 /// Longest wait for the socket: the delay of a wake-up while an answer is due.
@@ -118,47 +125,53 @@ impl Reactor {
             None => self.wake.wait(left),
         }
     }
+}
 
-    /// Waits for events of this socket from now on, until the result is dropped; then for those of the socket
-    /// before.
-    pub(super) fn watch(&self, socket: Rc<Socket>) -> Watched<'_> {
+impl Network for Reactor {
+    type Socket = Socket;
+    type Call = Call;
+    type Watched<'n> = Watched<'n>;
+
+    fn now(&self) -> Instant {
+        Instant::now()
+    }
+
+    fn poll_by(&self, until: Instant) {
+        let earliest = self.deadline.get().map_or(until, |earlier| earlier.min(until));
+        self.deadline.set(Some(earliest));
+    }
+
+    fn set_answer_due(&self, is_due: bool) {
+        self.is_answer_due.set(is_due);
+    }
+
+    async fn connect(&self, target: &Target) -> io::Result<Rc<Socket>> {
+        target.connect(self).await
+    }
+
+    /// After the result is dropped, waits for events of the socket before.
+    fn watch(&self, socket: Rc<Socket>) -> Watched<'_> {
         self.is_answer_due.set(true);
         let before = self.socket.borrow_mut().replace(socket);
         Watched { reactor: self, before }
     }
 
-    /// Whether an answer of the collector is due: then the socket is what matters.
-    pub(super) fn set_answer_due(&self, is_due: bool) {
-        self.is_answer_due.set(is_due);
+    fn is_stolen(socket: &Socket) -> bool {
+        socket.is_stolen()
     }
 
-    /// Polls again at `until` at the latest.
-    pub(super) fn poll_by(&self, until: Instant) {
-        let earliest = self.deadline.get().map_or(until, |earlier| earlier.min(until));
-        self.deadline.set(Some(earliest));
+    fn last_received(socket: &Socket) -> Instant {
+        socket.last_received()
     }
 
-    /// Waits until `is_ready`, at most for `limit`. Returns whether it is.
-    pub(super) async fn wait_until(&self, limit: Duration, is_ready: impl Fn() -> bool) -> bool {
-        let ready = poll_fn(|_| if is_ready() { Poll::Ready(()) } else { Poll::Pending });
-        self.timeout(limit, ready).await.is_some()
-    }
-
-    /// Runs `future` for at most `limit`; `None` if it is not ready by then.
-    pub(super) async fn timeout<F: Future>(&self, limit: Duration, future: F) -> Option<F::Output> {
-        let until = Instant::now() + limit;
-        let mut future = pin!(future);
-        poll_fn(|context| {
-            if let Poll::Ready(output) = future.as_mut().poll(context) {
-                return Poll::Ready(Some(output));
-            }
-            if Instant::now() >= until {
-                return Poll::Ready(None);
-            }
-            self.poll_by(until);
-            Poll::Pending
-        })
-        .await
+    async fn open(
+        &self,
+        socket: Rc<Socket>,
+        target: &Target,
+        token: Option<&Token>,
+        first: &v1::AgentMessage,
+    ) -> Result<Call, CallError> {
+        Call::open(socket, target, token, first).await
     }
 }
 
@@ -181,6 +194,7 @@ impl Drop for Watched<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::future::poll_fn;
     use std::thread;
 
     use super::*;

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::allowance::Allowance;
+use super::network::Network as _;
 use super::reactor::Reactor;
 use crate::sys::file::CheckedFile;
 use crate::sys::socket;

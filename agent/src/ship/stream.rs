@@ -14,14 +14,13 @@ use profiler_core::wire::v1::{self, agent_message};
 use profiler_core::{SessionKey, Token};
 
 use super::backoff::Backoff;
-use super::call::{Call, CallError};
+use super::call::CallError;
 use super::clock::OffsetEstimator;
 use super::control::ControlStream;
 use super::moves::PROBE_INTERVAL;
+use super::network::{MessageStream as _, Network};
 use super::outbox::Outbox;
-use super::reactor::Reactor;
 use super::session::{OutboxRefs, Session, SessionError, message};
-use super::socket::Socket;
 use super::stays::{Destination, UnsettledStay};
 use super::token::{TokenReadError, TokenSource};
 use super::{AgentClock, Shared};
@@ -99,6 +98,8 @@ pub(super) struct Link {
     pub(super) gone_since: Option<Instant>,
     /// How long to wait before the agent looks for better collectors.
     pub(super) probe_interval: Duration,
+    /// When it does so next. It lasts from stream to stream, because these may be shorter than the interval.
+    pub(super) probe_at: Option<Instant>,
     /// Of the present stay.
     pub(super) key: SessionKey,
     /// Most bytes of flushes in flight of all unsettled stays.
@@ -121,21 +122,21 @@ pub(super) struct Link {
 
 impl Link {
     /// Ships until everything is acknowledged after the request to finish, or until its deadline.
-    pub(super) async fn run(mut self, reactor: &Reactor) {
+    pub(super) async fn run(mut self, network: &impl Network) {
         let shared = self.shared.clone();
-        let mut notice = self.notice.take().map(Notice::new);
-        let mut shipping = pin!(self.ship(reactor));
+        let mut notice = self.notice.take().map(|url| Notice::new(url, network.now()));
+        let mut shipping = pin!(self.ship(network));
         poll_fn(|context| {
             if let Poll::Ready(()) = shipping.as_mut().poll(context) {
                 return Poll::Ready(());
             }
-            if notice.as_ref().is_some_and(|notice| notice.is_settled(reactor, &shared)) {
+            if notice.as_ref().is_some_and(|notice| notice.is_settled(network, &shared)) {
                 notice = None;
             }
             match shared.finish_by() {
-                Some(until) if Instant::now() >= until => Poll::Ready(()),
+                Some(until) if network.now() >= until => Poll::Ready(()),
                 Some(until) => {
-                    reactor.poll_by(until);
+                    network.poll_by(until);
                     Poll::Pending
                 }
                 None => Poll::Pending,
@@ -144,12 +145,12 @@ impl Link {
         .await;
     }
 
-    async fn ship(&mut self, reactor: &Reactor) {
+    async fn ship(&mut self, network: &impl Network) {
         let mut last_tries = 0;
         loop {
-            let begin = Instant::now();
-            let error = match self.converse(reactor).await {
-                Ok(StreamEnd::Finished) => return self.settle_all(reactor).await,
+            let begin = network.now();
+            let error = match self.converse(network).await {
+                Ok(StreamEnd::Finished) => return self.settle_all(network).await,
                 Ok(StreamEnd::Left { next, is_settled }) => {
                     self.end_stay(next, is_settled);
                     continue;
@@ -176,10 +177,10 @@ impl Link {
             }
             let error = error.to_string();
             *lock(&self.shared.last_error) = error.clone();
-            let logged = self.away_logged.is_some_and(|at| at.elapsed() < LOG_INTERVAL);
+            let logged = self.away_logged.is_some_and(|at| network.now() - at < LOG_INTERVAL);
             if !self.away && !logged {
                 self.away = true;
-                self.away_logged = Some(Instant::now());
+                self.away_logged = Some(network.now());
                 let url = self.destination().url.clone();
                 log::emit(move || {
                     tracing::warn!(
@@ -196,20 +197,20 @@ impl Link {
                 let never_there = self.shared.connects.load(Ordering::Relaxed) == 0;
                 let tries_max = LAST_TRIES * self.destinations.len() as u32;
                 if self.shared.is_complete() || never_there && last_tries >= tries_max {
-                    return self.settle_all(reactor).await;
+                    return self.settle_all(network).await;
                 }
                 if last_tries == 1 {
                     self.backoff.reset();
                 }
             }
-            self.move_if_gone(begin);
+            self.move_if_gone(begin, network.now());
             let mut delay = self.backoff.next_delay();
             if self.destinations.len() > 1 && self.is_welcomed {
                 delay = delay.min(DELAY_OF_SEVERAL_MAX);
             }
             // A request to finish ends the delay early.
             let asked = || !is_finishing && self.shared.finish_by().is_some();
-            reactor.wait_until(delay, asked).await;
+            network.wait_until(delay, asked).await;
         }
     }
 
@@ -218,34 +219,34 @@ impl Link {
     }
 
     /// Settles earlier stays here, then runs one stream until its end.
-    async fn converse(&mut self, reactor: &Reactor) -> Result<StreamEnd, StreamError> {
-        self.settle(reactor).await?;
-        self.connect(reactor, None).await
+    async fn converse(&mut self, network: &impl Network) -> Result<StreamEnd, StreamError> {
+        self.settle(network).await?;
+        self.connect(network, None).await
     }
 
     /// Runs one stream of the present stay, or of an unsettled one, from the attempt to connect to its end.
-    pub(super) async fn connect(
+    pub(super) async fn connect<N: Network>(
         &mut self,
-        reactor: &Reactor,
+        network: &N,
         unsettled: Option<&UnsettledStay>,
     ) -> Result<StreamEnd, StreamError> {
-        let begin = Instant::now();
+        let begin = network.now();
         let token = self.token.read()?;
-        let connecting = self.destination().target.connect(reactor);
-        let connected = reactor.timeout(WELCOME_TIMEOUT, connecting).await;
+        let connecting = network.connect(&self.destination().target);
+        let connected = network.timeout(WELCOME_TIMEOUT, connecting).await;
         let socket = connected.ok_or(StreamError::Silent)?.map_err(CallError::Connect)?;
-        let _watched = reactor.watch(socket.clone());
-        let left = WELCOME_TIMEOUT.saturating_sub(begin.elapsed());
-        let ended = self.exchange(reactor, &socket, token.as_ref(), left, unsettled).await;
+        let _watched = network.watch(socket.clone());
+        let left = WELCOME_TIMEOUT.saturating_sub(network.now() - begin);
+        let ended = self.exchange(network, &socket, token.as_ref(), left, unsettled).await;
         self.shared.connected.store(false, Ordering::Relaxed);
-        ended.map_err(|error| if socket.is_stolen() { StreamError::Stolen } else { error })
+        ended.map_err(|error| if N::is_stolen(&socket) { StreamError::Stolen } else { error })
     }
 
     /// Opens the stream within `limit` and exchanges messages until its end.
-    async fn exchange(
+    async fn exchange<N: Network>(
         &mut self,
-        reactor: &Reactor,
-        socket: &Rc<Socket>,
+        network: &N,
+        socket: &Rc<N::Socket>,
         token: Option<&Token>,
         limit: Duration,
         unsettled: Option<&UnsettledStay>,
@@ -258,11 +259,11 @@ impl Link {
         let hello = stamp(hello, &*self.clock, &mut codec);
         let target = &self.destination().target;
         let opening = async {
-            let mut call = Call::open(socket.clone(), target, token, &hello).await?;
+            let mut call = network.open(socket.clone(), target, token, &hello).await?;
             let first = poll_fn(|context| call.poll_message(context)).await?;
             Ok::<_, StreamError>((call, first.ok_or(StreamError::Ended)?))
         };
-        let (call, first) = reactor.timeout(limit, opening).await.ok_or(StreamError::Silent)??;
+        let (call, first) = network.timeout(limit, opening).await.ok_or(StreamError::Silent)??;
 
         let refs = OutboxRefs { outbox, tables: &self.tables };
         let control = ControlStream::new(&self.control, &shared.dump_reply);
@@ -270,7 +271,8 @@ impl Link {
         let mut settling_offsets = OffsetEstimator::default();
         let offsets = if unsettled.is_none() { &mut self.offsets } else { &mut settling_offsets };
         let session = Session::open(refs, offsets, control, first, self.clock.now())?;
-        let opened = Instant::now();
+        let opened = network.now();
+        let probe_at = self.probe_at.get_or_insert(opened + self.probe_interval);
         if unsettled.is_none() {
             self.is_welcomed = true;
             if elsewhere.is_empty() {
@@ -291,16 +293,17 @@ impl Link {
             shared: &shared,
             outbox,
             is_settling: unsettled.is_some(),
-            reactor,
+            network,
             destinations: &self.destinations,
             elsewhere,
             probe_interval: self.probe_interval,
+            probe_at,
         };
         let ended = stream.talk(&*self.clock).await;
         if unsettled.is_none() {
-            self.gone_since = Some(Instant::now());
+            self.gone_since = Some(network.now());
         }
-        self.backoff.note_stream(opened.elapsed());
+        self.backoff.note_stream(network.now() - opened);
         ended
     }
 }
@@ -327,17 +330,17 @@ struct Notice {
 }
 
 impl Notice {
-    fn new(url: String) -> Notice {
-        Notice { due: Instant::now() + NOTICE_AFTER, url }
+    fn new(url: String, now: Instant) -> Notice {
+        Notice { due: now + NOTICE_AFTER, url }
     }
 
     /// Whether the line was written, or is not needed.
-    fn is_settled(&self, reactor: &Reactor, shared: &Shared) -> bool {
+    fn is_settled(&self, network: &impl Network, shared: &Shared) -> bool {
         if shared.connects.load(Ordering::Relaxed) > 0 {
             return true;
         }
-        if Instant::now() < self.due {
-            reactor.poll_by(self.due);
+        if network.now() < self.due {
+            network.poll_by(self.due);
             return false;
         }
         let url = &self.url;
@@ -352,9 +355,9 @@ impl Notice {
 }
 
 /// An open stream.
-struct Stream<'a> {
-    call: Call,
-    socket: Rc<Socket>,
+struct Stream<'a, N: Network> {
+    call: N::Call,
+    socket: Rc<N::Socket>,
     codec: FlushDeltaCodec,
     session: Session<'a>,
     shared: &'a Shared,
@@ -362,11 +365,12 @@ struct Stream<'a> {
     outbox: &'a Mutex<Outbox>,
     /// The stay has ended, and only what is in flight matters.
     is_settling: bool,
-    reactor: &'a Reactor,
+    network: &'a N,
     destinations: &'a [Destination],
     /// Indices of the collectors to look for, and how often.
     elsewhere: Vec<usize>,
     probe_interval: Duration,
+    probe_at: &'a mut Instant,
 }
 
 /// An event that a stream waits for.
@@ -378,65 +382,69 @@ enum Event {
     Silence,
 }
 
-impl Stream<'_> {
+impl<N: Network> Stream<'_, N> {
     async fn talk(mut self, clock: &dyn AgentClock) -> Result<StreamEnd, StreamError> {
-        let mut pings = self.call.pings();
         let mut is_pinged = false;
-        let mut probe_at = Instant::now() + self.probe_interval;
+        let mut idle_since = self.network.now();
         let mut next_stay = None;
         loop {
-            if next_stay.is_none() && !self.elsewhere.is_empty() && Instant::now() >= probe_at {
+            let is_looking = next_stay.is_none() && !self.elsewhere.is_empty();
+            if is_looking && self.network.now() >= *self.probe_at {
                 next_stay = self.find_reachable().await;
-                probe_at = Instant::now() + self.probe_interval;
+                *self.probe_at = self.network.now() + self.probe_interval;
             }
             if next_stay.is_some() && lock(self.outbox).is_settled() {
                 self.say_goodbye(clock)?;
                 break;
             }
-            let interval = self.session.poll_interval();
-            let limit = if self.elsewhere.is_empty() {
-                interval
-            } else {
-                interval.min(probe_at.saturating_duration_since(Instant::now()))
-            };
-            let quiet_since = self.socket.last_received();
+            let idle_until = idle_since + self.session.poll_interval();
+            // Not while the agent only waits for answers before it goes: the time of the next look may pass then.
+            let is_looking = next_stay.is_none() && !self.elsewhere.is_empty();
+            let until = if is_looking { idle_until.min(*self.probe_at) } else { idle_until };
+            let limit = until.saturating_duration_since(self.network.now());
+            let quiet_since = N::last_received(&self.socket);
             let pinged_for = if is_pinged { 2 } else { 1 };
             let silent_at = quiet_since + KEEPALIVE_INTERVAL * pinged_for;
-            let reactor = self.reactor;
+            let network = self.network;
             let next = poll_fn(|context| self.poll_event(context, silent_at));
-            match reactor.timeout(limit, next).await {
+            match network.timeout(limit, next).await {
                 Some(event) => match event? {
                     Event::Answer(answer) => {
                         is_pinged = false;
+                        idle_since = self.network.now();
                         self.session.receive(answer.ok_or(StreamError::Ended)?, clock.now())?;
                     }
                     Event::Room => {
+                        idle_since = self.network.now();
                         if self.send_next(clock)? {
                             break;
                         }
                     }
+                    // The answer to a ping came meanwhile, which is no event.
+                    Event::Silence if N::last_received(&self.socket) > quiet_since => {}
                     Event::Silence if is_pinged => return Err(StreamError::Silent),
                     Event::Silence => {
                         is_pinged = true;
-                        if let Some(pings) = &mut pings {
-                            self.call.ping(pings)?;
-                        }
+                        self.call.ping()?;
                     }
                 },
-                None if limit < interval => {}
-                None => self.session.poll_timeout(),
+                None if self.network.now() < idle_until => {}
+                None => {
+                    self.session.poll_timeout();
+                    idle_since = self.network.now();
+                }
             }
-            if self.socket.last_received() > quiet_since {
+            if N::last_received(&self.socket) > quiet_since {
                 is_pinged = false;
             }
         }
-        let Stream { mut call, reactor, is_settling, .. } = self;
+        let Stream { mut call, network, is_settling, .. } = self;
         let ending = async {
             call.close().await?;
             while poll_fn(|context| call.poll_message(context)).await?.is_some() {}
             Ok::<_, CallError>(())
         };
-        let is_heard = matches!(reactor.timeout(GOODBYE_TIMEOUT, ending).await, Some(Ok(())));
+        let is_heard = matches!(network.timeout(GOODBYE_TIMEOUT, ending).await, Some(Ok(())));
         match next_stay {
             Some(next) => Ok(StreamEnd::Left { next, is_settled: is_heard }),
             None if is_settling && !is_heard => Err(StreamError::Ended),
@@ -448,8 +456,8 @@ impl Stream<'_> {
     /// The first of the collectors to look for that accepts a connection.
     async fn find_reachable(&self) -> Option<usize> {
         for &at in &self.elsewhere {
-            let connecting = self.destinations[at].target.connect(self.reactor);
-            if let Some(Ok(_)) = self.reactor.timeout(PROBE_TIMEOUT, connecting).await {
+            let connecting = self.network.connect(&self.destinations[at].target);
+            if let Some(Ok(_)) = self.network.timeout(PROBE_TIMEOUT, connecting).await {
                 return Some(at);
             }
         }
@@ -494,11 +502,11 @@ impl Stream<'_> {
         if has_room && (self.is_over() || self.session.has_next()) {
             return Poll::Ready(Ok(Event::Room));
         }
-        if Instant::now() >= silent_at {
+        if self.network.now() >= silent_at {
             return Poll::Ready(Ok(Event::Silence));
         }
-        self.reactor.poll_by(silent_at);
-        self.reactor.set_answer_due(!has_room || lock(self.outbox).has_in_flight());
+        self.network.poll_by(silent_at);
+        self.network.set_answer_due(!has_room || lock(self.outbox).has_in_flight());
         Poll::Pending
     }
 }

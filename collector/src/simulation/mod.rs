@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use profiler_core::wire::v1::AgentMessage;
-use profiler_core::{Filter, ThreadKind, TimeRange, Timestamp};
+use profiler_core::{Filter, Outcome, ThreadKind, TimeRange, Timestamp};
 
 pub use self::disk::SimulatedDisk;
 pub use self::faults::{DiskCondition, DiskFault, DiskFaultCounts};
@@ -49,12 +49,23 @@ pub struct SimulatedCollector {
 pub struct Content {
     /// Nanoseconds by the name of a stack's leaf.
     pub leaves: BTreeMap<String, u64>,
-    /// Keys of tasks, with whether each has ended.
-    pub tasks: Vec<(String, bool)>,
+    /// Rows of tasks.
+    pub tasks: Vec<TaskContent>,
     /// Lives of agents.
     pub lives: Vec<LifeContent>,
     /// Names of missing files.
     pub damaged: Vec<String>,
+}
+
+/// What a collector says of a task.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TaskContent {
+    /// The task's key.
+    pub key: String,
+    /// The agent's epoch.
+    pub epoch: u64,
+    /// How it ended.
+    pub outcome: Outcome,
 }
 
 /// What a collector says of one life of an agent.
@@ -197,7 +208,11 @@ impl SimulatedCollector {
         let range = TimeRange::ALL;
         let query = TaskQuery { range, given_range: Some(range), ..query };
         let tasks = state.tasks(&query, &Cancel::default()).expect("the tables are readable");
-        let rows = tasks.selection.rows.iter().map(|row| &row.record);
+        let rows = tasks.selection.rows.iter().map(|row| TaskContent {
+            key: row.record.key.to_string(),
+            epoch: row.epoch.0,
+            outcome: row.record.outcome,
+        });
         let lives = self.collector.fleet(&WorkersQuery::default()).epochs.into_iter().map(|life| {
             LifeContent {
                 epoch: life.epoch.0,
@@ -208,7 +223,7 @@ impl SimulatedCollector {
         });
         Content {
             leaves: profile.leaves,
-            tasks: rows.map(|task| (task.key.to_string(), task.stop.is_some())).collect(),
+            tasks: rows.collect(),
             lives: lives.collect(),
             damaged: [profile.damaged, tasks.damaged, self.lost()].concat(),
         }

@@ -102,6 +102,7 @@ type Committed = (VecDeque<ReceivedFlush>, Result<Vec<Kind>, StreamError>);
 enum Wait {
     Attach(Boxed<Result<OpenStream, AttachError>>),
     Commit(Boxed<Committed>),
+    Move(Boxed<Result<(), StreamError>>),
 }
 
 impl fmt::Debug for Wait {
@@ -109,6 +110,7 @@ impl fmt::Debug for Wait {
         formatter.write_str(match self {
             Wait::Attach(_) => "Attach",
             Wait::Commit(_) => "Commit",
+            Wait::Move(_) => "Move",
         })
     }
 }
@@ -194,6 +196,14 @@ impl Stream {
                     Err(error) => self.fail(collector, error.into(), answers),
                 }
             }
+            Wait::Move(moving) => {
+                let Poll::Ready(moved) = moving.as_mut().poll(&mut context) else { return false };
+                self.waits_for = None;
+                match moved {
+                    Ok(()) => self.end_cleanly(collector, answers),
+                    Err(error) => self.fail(collector, error.into(), answers),
+                }
+            }
         }
         true
     }
@@ -242,9 +252,14 @@ impl Stream {
                     self.fail(collector, error.into(), answers);
                 }
             }
+            (Some(agent_message::Kind::Goodbye(goodbye)), Some(attachment)) if goodbye.moved => {
+                let collector = collector.clone();
+                let moving =
+                    async move { collector.ingest.receive_move(&attachment, received_at).await };
+                self.waits_for = Some(Wait::Move(Box::pin(moving)));
+            }
             (Some(agent_message::Kind::Goodbye(_)), Some(_)) => {
-                self.detach(collector, DisconnectReason::Clean);
-                answers.push(Answer::End(StreamEnd::Goodbye));
+                self.end_cleanly(collector, answers);
             }
             (kind, _) => {
                 let reason = format!("unexpected message {kind:?}");
@@ -278,6 +293,11 @@ impl Stream {
             (waiting, answers)
         };
         self.waits_for = Some(Wait::Commit(Box::pin(commit)));
+    }
+
+    fn end_cleanly(&mut self, collector: &Collector, answers: &mut Vec<Answer>) {
+        self.detach(collector, DisconnectReason::Clean);
+        answers.push(Answer::End(StreamEnd::Goodbye));
     }
 
     fn fail(&mut self, collector: &Collector, end: StreamEnd, answers: &mut Vec<Answer>) {

@@ -61,10 +61,26 @@ pub enum Fault {
     LogRejected,
     /// A paused collector wakes up after another one has taken its store over.
     Awoken,
+    /// A paused collector wakes up, and processes what has arrived meanwhile.
+    Resumed,
+    /// An agent is cut off from some of its collectors.
+    PartialPartition,
+    /// An agent ships to another collector.
+    Moved,
+    /// An agent ships again to a collector that it had left.
+    Returned,
+    /// An agent moves, and flushes without an answer stay behind.
+    MovedInFlight,
+    /// An agent asks a collector that it has left which flushes it has.
+    Settled,
+    /// An agent ends while collectors that it has left owe it answers.
+    EndedWithStays,
+    /// An agent ends by its deadline, with unacknowledged cycles.
+    EndedUnacknowledged,
 }
 
 impl Fault {
-    const ALL: [Fault; 28] = [
+    const ALL: [Fault; 36] = [
         Fault::LostPacket,
         Fault::BrokenStream,
         Fault::LateMessage,
@@ -93,19 +109,37 @@ impl Fault {
         Fault::MaintenanceFailed,
         Fault::LogRejected,
         Fault::Awoken,
+        Fault::Resumed,
+        Fault::PartialPartition,
+        Fault::Moved,
+        Fault::Returned,
+        Fault::MovedInFlight,
+        Fault::Settled,
+        Fault::EndedWithStays,
+        Fault::EndedUnacknowledged,
     ];
 }
 
 /// How often each kind of fault happened.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FaultCounts {
     world: [u64; Fault::ALL.len()],
     pub(crate) disk: DiskFaultCounts,
 }
 
+impl Default for FaultCounts {
+    fn default() -> FaultCounts {
+        FaultCounts { world: [0; Fault::ALL.len()], disk: DiskFaultCounts::default() }
+    }
+}
+
 impl FaultCounts {
     pub(crate) fn count(&mut self, fault: Fault) {
         self.world[fault as usize] += 1;
+    }
+
+    pub(crate) fn add_disk(&mut self, disk: &DiskFaultCounts) {
+        self.disk.iter_mut().zip(disk).for_each(|(sum, count)| *sum += count);
     }
 
     pub(crate) fn add(&mut self, other: &FaultCounts) {

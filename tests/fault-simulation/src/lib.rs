@@ -1,9 +1,9 @@
-//! Agents and a collector under one seeded scheduler: their real code, stepped without threads and
-//! sockets, on a network, a disk and clocks that fail. The same seed gives the same run.
+//! Agents and collectors under one seeded scheduler: their real code, stepped without threads and
+//! sockets, on a network, disks and clocks that fail. The same seed gives the same run.
 //!
 //! Reading order: [`scenario`] (what a seed draws), `network` (connections), `worker` (agents, and the
 //! truth about what they sampled), `world` (the scheduler), [`faults`] (what goes wrong, counted), `audit`
-//! (the collector's answers compared with the truth), [`seeds`] (many runs).
+//! (the collectors' answers compared with the truth), [`seeds`] (many runs).
 //! `docs/design/simulation.md` says which parts are simulated.
 
 pub mod faults;

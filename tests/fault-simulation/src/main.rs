@@ -9,7 +9,7 @@ use emberline_fault_simulation::seeds::{self, Report};
 /// Seeds between two lines of output.
 const GROUP_SEEDS: usize = 100;
 
-/// Agents and a collector with a network, a disk and clocks that fail, by seeds.
+/// Agents and collectors with a network, disks and clocks that fail, by seeds.
 #[derive(Parser)]
 #[command(name = "cargo xtask simulate")]
 struct Options {

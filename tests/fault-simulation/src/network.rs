@@ -1,4 +1,4 @@
-//! Connections of agents to the collector. TCP loses no message of a connection and keeps their order, so
+//! Connections of agents to collectors. TCP loses no message of a connection and keeps their order, so
 //! what is lost is a packet (its message comes later) or the rest of a connection, in one direction
 //! or both. Either side may learn of that late, and messages of an old connection may arrive after
 //! those of a newer one.
@@ -20,13 +20,22 @@ const LINGER_NS: i64 = 120 * SECOND;
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) life: usize,
+    /// The agent's number of it.
+    pub(crate) socket: u64,
+    /// The collector's machine.
+    pub(crate) host: usize,
+    /// Of the stay that it is for, once the agent has sent Hello.
+    pub(crate) epoch: Option<u64>,
+    /// The agent has said that it ships to another collector.
+    pub(crate) has_moved: bool,
+    /// The agent has asked whether the collector is there, and has no answer.
+    pub(crate) is_pinged: bool,
     /// The agent uses it.
     pub(crate) is_open: bool,
     /// Nothing that is sent from now on arrives.
     pub(crate) is_broken: bool,
     /// Nothing that is under way arrives.
     pub(crate) is_cut: bool,
-    pub(crate) agent_heard_at: i64,
     pub(crate) collector_heard_at: i64,
     /// When messages of a closed connection are let through.
     pub(crate) hold_until: i64,
@@ -43,13 +52,17 @@ pub(crate) enum Direction {
 }
 
 impl Connection {
-    pub(crate) fn new(life: usize, now: i64) -> Connection {
+    pub(crate) fn new(life: usize, socket: u64, host: usize, now: i64) -> Connection {
         Connection {
             life,
+            socket,
+            host,
+            epoch: None,
+            has_moved: false,
+            is_pinged: false,
             is_open: true,
             is_broken: false,
             is_cut: false,
-            agent_heard_at: now,
             collector_heard_at: now,
             hold_until: 0,
             closed_at: None,
@@ -77,14 +90,7 @@ impl Connection {
         if self.is_broken {
             return None;
         }
-        let mut delay = MILLISECOND / 5 + between(random, 0, 40 * MILLISECOND);
-        let mut retransmit = RETRANSMIT_NS;
-        while random.chance(scenario.loss) && retransmit < 16 * SECOND {
-            faults.count(Fault::LostPacket);
-            delay += retransmit;
-            retransmit *= 2;
-        }
-        let mut at = now + delay;
+        let mut at = now + travel_ns(RETRANSMIT_NS, scenario, random, faults);
         if partition_ends > now {
             at = at.max(partition_ends + between(random, 0, 10 * SECOND));
         }
@@ -117,6 +123,23 @@ impl Connection {
     pub(crate) fn delivers_up(&self, now: i64) -> bool {
         !self.is_cut && self.closed_at.is_none_or(|closed_at| now - closed_at <= LINGER_NS)
     }
+}
+
+/// How long a packet is on its way, which is sent again after `retransmit_ns`, and then after twice as long
+/// each time.
+pub(crate) fn travel_ns(
+    mut retransmit_ns: i64,
+    scenario: &Scenario,
+    random: &mut Random,
+    faults: &mut FaultCounts,
+) -> i64 {
+    let mut delay = MILLISECOND / 5 + between(random, 0, 40 * MILLISECOND);
+    while random.chance(scenario.loss) && retransmit_ns < 16 * SECOND {
+        faults.count(Fault::LostPacket);
+        delay += retransmit_ns;
+        retransmit_ns *= 2;
+    }
+    delay
 }
 
 /// A number from `low` to `high`.

@@ -1,4 +1,4 @@
-//! What a seed draws before its run: how many agents, for how long, and how bad everything is.
+//! What a seed draws before its run: how many agents and collectors, for how long, and how bad everything is.
 
 use simulation::random::Random;
 
@@ -8,6 +8,9 @@ pub(crate) const SECOND: i64 = 1_000_000_000;
 /// Most that a clock is off, in nanoseconds.
 const CLOCK_OFF_MAX: i64 = 6 * 3_600 * SECOND;
 
+/// Probability of several collectors.
+const SEVERAL_SHARE: f64 = 1.0 / 3.0;
+
 /// A run.
 #[derive(Clone, Debug)]
 pub struct Scenario {
@@ -15,6 +18,8 @@ pub struct Scenario {
     pub(crate) length_ns: i64,
     /// Workers, each with one agent at a time.
     pub(crate) workers: usize,
+    /// Collectors, each with a machine of its own.
+    pub(crate) collectors: usize,
     /// Probability that a packet is lost and sent again.
     pub(crate) loss: f64,
     /// Probability that a message breaks its stream.
@@ -23,7 +28,7 @@ pub struct Scenario {
     pub(crate) duplicates: f64,
     /// Longest partition, in nanoseconds.
     pub(crate) partition_max_ns: i64,
-    /// Mean time between faults of the collector (crashes, disk, clock), in nanoseconds.
+    /// Mean time between faults of a collector (crashes, pauses, disk, clock), in nanoseconds.
     pub(crate) fault_every_ns: i64,
     /// Mean time between partitions and between ends of agents.
     pub(crate) unrest_every_ns: i64,
@@ -63,6 +68,7 @@ impl Scenario {
         Scenario {
             length_ns,
             workers: random.between(1, 4),
+            collectors: if random.chance(SEVERAL_SHARE) { random.between(2, 3) } else { 1 },
             loss: if is_quiet { 0.0 } else { 0.3 },
             break_share: [0.0, 0.005, 0.02, 0.1][random.below(4)],
             duplicates: if is_quiet { 0.0 } else { 0.5 },

@@ -3,8 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
 
-use agent::simulation::{FlushContent, Outgoing, SimulatedAgent, SimulatedCycle, SimulatedWorker};
+use agent::ShipReport;
+use agent::simulation::{Action, FlushContent, SimulatedAgent, SimulatedCycle, SimulatedWorker};
 use profiler_core::wire::v1::collector_message::Kind;
 use profiler_core::{Frame, NodeId, Outcome, TaskId, TaskRecord, TimeRange, Timestamp};
 use simulation::random::Random;
@@ -24,27 +26,49 @@ pub(crate) enum Fate {
     /// It may be stored or not: it was never acknowledged.
     #[default]
     Open,
-    /// It was acknowledged, so it is stored.
-    Stored,
+    /// This collector acknowledged it, so it is stored there.
+    Stored { host: usize },
 }
 
 /// One life of an agent.
 pub(crate) struct Life {
     pub(crate) worker: usize,
+    /// Of the first stay.
     pub(crate) epoch: u64,
     /// `None` after its end.
     pub(crate) agent: Option<SimulatedAgent>,
-    /// The connection in use.
-    pub(crate) connection: Option<u64>,
-    /// Attempts to connect, to recognize outdated events.
-    pub(crate) attempts: u64,
+    /// What it reported when it ended. `None` if it was killed.
+    pub(crate) report: Option<ShipReport>,
+    /// It was asked to end.
+    pub(crate) is_ending: bool,
     /// Weight of each cycle, and what must be true of it.
     pub(crate) cycles: Vec<(u64, Fate)>,
     /// Of tasks that have ended, by number of the cycle in which they started.
     pub(crate) tasks: BTreeMap<usize, Fate>,
+    /// By epoch.
+    pub(crate) stays: BTreeMap<u64, Stay>,
+    /// Whether its outbox may be too small for what is in flight at collectors that it has left.
+    pub(crate) has_small_outbox: bool,
+    /// Most stays at once of which the agent awaited answers after it had left.
+    pub(crate) unsettled_max: usize,
+    /// How many there were at its end.
+    pub(crate) unsettled_at_end: usize,
+    /// When the agent is stepped next.
+    pub(crate) next_step_ns: Option<i64>,
+    started_ns: i64,
+    nodes: BTreeMap<NodeId, usize>,
+    clock: Arc<AgentClock>,
+}
+
+/// The part of a life that ships to one collector.
+#[derive(Default)]
+pub(crate) struct Stay {
+    /// Where it began, and as which one of its life. `None` before the first Welcome.
+    pub(crate) begin: Option<StayBegin>,
+    /// Its collector knows that it has ended, and has answered everything.
+    pub(crate) is_settled: bool,
     /// Flushes that the collector rejected at some time.
     pub(crate) was_refused: bool,
-    nodes: BTreeMap<NodeId, usize>,
     /// Sent flushes without an answer.
     sent: BTreeMap<u64, FlushContent>,
     refused: BTreeSet<u64>,
@@ -52,7 +76,12 @@ pub(crate) struct Life {
     arrived_seq: u64,
     /// The newest connection of which a message has arrived.
     newest_heard: u64,
-    clock: Arc<AgentClock>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct StayBegin {
+    pub(crate) number: usize,
+    pub(crate) host: usize,
 }
 
 /// A clock that is off and drifts.
@@ -75,12 +104,14 @@ impl Life {
     pub(crate) fn new(
         worker: usize,
         scenario: &Scenario,
+        hosts: &[String],
         now_ns: &Arc<AtomicI64>,
         random: &mut Random,
     ) -> Life {
+        let started_ns = now_ns.load(Ordering::Relaxed);
         let clock = Arc::new(AgentClock {
             now_ns: now_ns.clone(),
-            started_ns: now_ns.load(Ordering::Relaxed),
+            started_ns,
             off_ns: scenario.draw_clock(random),
             drift_ppm: i64::try_from(random.below(101)).expect("it is small") - 50,
         });
@@ -89,27 +120,34 @@ impl Life {
         key[8..].copy_from_slice(&random.next().to_le_bytes());
         let options = SimulatedWorker {
             worker: format!("worker-{worker}"),
+            hosts: hosts.to_vec(),
             key,
             waiting_max: scenario.outbox.waiting_max,
             outbox_bytes_max: scenario.outbox.bytes_max,
             flush_bytes_max: scenario.outbox.flush_bytes_max,
         };
         let of_agent = clock.clone();
-        let agent = SimulatedAgent::new(options, move || of_agent.now());
+        let now_ns = now_ns.clone();
+        let elapsed = move || {
+            let elapsed_ns = now_ns.load(Ordering::Relaxed) - started_ns;
+            Duration::from_nanos(u64::try_from(elapsed_ns).expect("time does not go back"))
+        };
+        let agent = SimulatedAgent::new(options, move || of_agent.now(), elapsed);
         Life {
             worker,
             epoch: agent.report().epoch.0,
             agent: Some(agent),
-            connection: None,
-            attempts: 0,
+            report: None,
+            is_ending: false,
             cycles: Vec::new(),
             tasks: BTreeMap::new(),
-            was_refused: false,
+            stays: BTreeMap::new(),
+            has_small_outbox: scenario.outbox.bytes_max < 1 << 20,
+            unsettled_max: 0,
+            unsettled_at_end: 0,
+            next_step_ns: None,
+            started_ns,
             nodes: BTreeMap::new(),
-            sent: BTreeMap::new(),
-            refused: BTreeSet::new(),
-            arrived_seq: 0,
-            newest_heard: 0,
             clock,
         }
     }
@@ -172,30 +210,49 @@ impl Life {
         }
     }
 
-    /// The next message, if there is one.
-    pub(crate) fn next_message(&mut self) -> Option<Outgoing> {
-        let outgoing = self.agent.as_mut()?.next_message()?;
-        if let Some(flush) = &outgoing.flush {
-            self.sent.insert(flush.seq, flush.clone());
+    /// Runs the agent until it waits. Returns what it does meanwhile.
+    pub(crate) fn step(&mut self) -> Vec<Action> {
+        let Some(agent) = &mut self.agent else { return Vec::new() };
+        let actions = agent.step();
+        self.unsettled_max = self.unsettled_max.max(agent.unsettled_epochs().len());
+        actions
+    }
+
+    /// When to step the agent again, if that is earlier than known before.
+    pub(crate) fn earlier_step(&mut self, now_ns: i64) -> Option<i64> {
+        let after = self.agent.as_ref()?.next_step_after()?;
+        let after_ns = i64::try_from(after.as_nanos()).expect("a run is short");
+        let at_ns = (self.started_ns + after_ns).max(now_ns + 1);
+        if self.next_step_ns.is_some_and(|next_ns| next_ns > now_ns && next_ns <= at_ns) {
+            return None;
         }
-        Some(outgoing)
+        self.next_step_ns = Some(at_ns);
+        self.next_step_ns
+    }
+
+    /// The agent has sent a flush.
+    pub(crate) fn note_sent(&mut self, epoch: u64, flush: FlushContent) {
+        self.stays.entry(epoch).or_default().sent.insert(flush.seq, flush);
     }
 
     /// A message arrives at the collector. Returns what is wrong with that.
-    pub(crate) fn note_heard(&mut self, connection: u64, seq: Option<u64>) -> Vec<Fault> {
+    pub(crate) fn note_heard(
+        &mut self,
+        epoch: u64,
+        connection: u64,
+        seq: Option<u64>,
+    ) -> Vec<Fault> {
+        let stay = self.stays.entry(epoch).or_default();
         let mut faults = Vec::new();
-        if self.connection != Some(connection) {
-            faults.push(Fault::LateMessage);
-        }
-        if connection < self.newest_heard {
+        if connection < stay.newest_heard {
             faults.push(Fault::ReorderedMessage);
         }
-        self.newest_heard = self.newest_heard.max(connection);
+        stay.newest_heard = stay.newest_heard.max(connection);
         if let Some(seq) = seq {
-            if seq <= self.arrived_seq {
+            if seq <= stay.arrived_seq {
                 faults.push(Fault::RepeatedFlush);
             }
-            self.arrived_seq = self.arrived_seq.max(seq);
+            stay.arrived_seq = stay.arrived_seq.max(seq);
         }
         faults
     }
@@ -205,47 +262,82 @@ impl Life {
         self.clock.off_ns.abs() > 3_600 * SECOND
     }
 
+    /// The stay that began last.
+    pub(crate) fn newest_stay(&self) -> Option<u64> {
+        let newest = self.stays.iter().max_by_key(|(_, stay)| stay.begin)?;
+        newest.1.begin.map(|_| *newest.0)
+    }
+
     /// The collector has created an answer, whether or not it arrives.
-    pub(crate) fn note_created(&mut self, kind: &Kind) {
+    pub(crate) fn note_created(&mut self, epoch: u64, kind: &Kind) {
         if let Kind::Refusal(refusal) = kind
             && refusal.seq > 0
         {
-            self.was_refused = true;
-            self.refused.insert(refusal.seq);
+            let stay = self.stays.entry(epoch).or_default();
+            stay.was_refused = true;
+            stay.refused.insert(refusal.seq);
         }
     }
 
-    /// An answer has arrived at the agent.
-    pub(crate) fn note_arrived(&mut self, kind: &Kind) {
+    /// An answer of a collector has arrived at the agent. Returns what that shows.
+    pub(crate) fn note_arrived(&mut self, epoch: u64, host: usize, kind: &Kind) -> Vec<Fault> {
+        let mut faults = Vec::new();
+        if matches!(kind, Kind::Welcome(_)) {
+            faults = self.note_welcome(epoch, host);
+        }
+        let stay = self.stays.entry(epoch).or_default();
+        let mut stored = Vec::new();
         match kind {
-            Kind::Ack(ack) => {
-                let content = self.sent.remove(&ack.seq);
-                content.into_iter().for_each(|flush| self.must_be_stored(&flush));
-            }
+            Kind::Ack(ack) => stored.extend(stay.sent.remove(&ack.seq)),
             Kind::Refusal(refusal) => {
-                self.sent.remove(&refusal.seq);
+                stay.sent.remove(&refusal.seq);
             }
             Kind::Welcome(welcome) => {
-                let later = self.sent.split_off(&(welcome.acked_seq + 1));
-                for (seq, flush) in std::mem::replace(&mut self.sent, later) {
+                let later = stay.sent.split_off(&(welcome.acked_seq + 1));
+                for (seq, flush) in std::mem::replace(&mut stay.sent, later) {
                     // Its number passed the flush without its content, if it was rejected.
-                    if !self.refused.contains(&seq) {
-                        self.must_be_stored(&flush);
+                    if !stay.refused.contains(&seq) {
+                        stored.push(flush);
                     }
                 }
             }
             _ => {}
         }
+        stored.iter().for_each(|flush| self.must_be_stored(flush, host));
+        faults
     }
 
-    fn must_be_stored(&mut self, flush: &FlushContent) {
+    /// A stay begins with its first Welcome: until then nothing is sent.
+    fn note_welcome(&mut self, epoch: u64, host: usize) -> Vec<Fault> {
+        let newest = self.newest_stay();
+        let begun = self.stays.values().filter_map(|stay| stay.begin);
+        let has_been_there = begun.clone().any(|begin| begin.host == host);
+        let number = begun.count();
+        let has_in_flight =
+            newest.is_some_and(|newest| newest != epoch && !self.stays[&newest].sent.is_empty());
+        let stay = self.stays.entry(epoch).or_default();
+        if stay.begin.is_some() {
+            let is_settled = newest != Some(epoch);
+            return if is_settled { vec![Fault::Settled] } else { Vec::new() };
+        }
+        stay.begin = Some(StayBegin { number, host });
+        let mut faults = Vec::new();
+        if number > 0 {
+            faults.push(Fault::Moved);
+            faults.extend(has_been_there.then_some(Fault::Returned));
+            faults.extend(has_in_flight.then_some(Fault::MovedInFlight));
+        }
+        faults
+    }
+
+    fn must_be_stored(&mut self, flush: &FlushContent, host: usize) {
         for node in &flush.nodes {
             let cycle = self.nodes[node];
-            self.cycles[cycle].1 = Fate::Stored;
+            self.cycles[cycle].1 = Fate::Stored { host };
         }
         for (id, _) in flush.tasks.iter().filter(|(_, has_ended)| *has_ended) {
             let cycle = usize::try_from(*id).expect("it is small") - 1;
-            self.tasks.insert(cycle, Fate::Stored);
+            self.tasks.insert(cycle, Fate::Stored { host });
         }
     }
 }

@@ -3,16 +3,14 @@
 mod agents;
 mod collector;
 mod end;
+mod host;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use ::collector::Clock;
-use ::collector::simulation::{
-    Answer, DiskCondition, SimulatedCollector, SimulatedDisk, timestamp,
-};
+use ::collector::simulation::{Answer, DiskCondition, SimulatedCollector};
 use profiler_core::wire::v1::{self, AgentMessage, CollectorMessage, agent_message};
 use simulation::random::Random;
 
@@ -22,31 +20,28 @@ use crate::network::Connection;
 use crate::scenario::{SECOND, Scenario};
 use crate::worker::Life;
 
+use self::host::Host;
+
 /// When runs begin, by a correct clock.
 const START_NS: i64 = 1_700_000_000 * SECOND;
-
-/// How long an agent waits for an answer before it pings, and for the ping's answer.
-const KEEPALIVE_NS: i64 = 10 * SECOND;
 
 /// How long a stream may be silent before the collector ends it.
 const SILENCE_NS: i64 = 60 * SECOND;
 
-/// How long an agent waits for a Welcome.
-const WELCOME_NS: i64 = 10 * SECOND;
-
 /// How long after everything has healed agents go on sampling, so that each account is sent again.
 const HEALED_NS: i64 = 30 * SECOND;
 
-/// How long after that everything must be acknowledged.
-const DRAIN_NS: i64 = 30 * 60 * SECOND;
+/// How long after that everything must be acknowledged: an agent may settle with one collector after the other,
+/// and look for each only every ten minutes.
+const DRAIN_NS: i64 = 60 * 60 * SECOND;
 
 const MAINTAIN_NS: i64 = 60 * SECOND;
 
 /// Most events that a failure shows.
 const TRACE_MAX: usize = 60;
 
-/// Most messages that an agent sends at once.
-const BURST_MAX: usize = 256;
+/// How long agents may take to end, after everything is acknowledged.
+const END_NS: i64 = 60 * SECOND;
 
 /// What happened in a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -85,9 +80,14 @@ enum Event {
     Cycle {
         life: usize,
     },
-    Connect {
+    /// An agent has something to do at this time.
+    StepAgent {
         life: usize,
-        attempt: u64,
+    },
+    /// An attempt to connect ends.
+    Connected {
+        connection: u64,
+        is_refused: bool,
     },
     ToCollector {
         connection: u64,
@@ -107,27 +107,37 @@ enum Event {
     Reset {
         connection: u64,
     },
-    NoWelcome {
-        connection: u64,
-    },
-    Keepalive {
+    /// The answer to a ping arrives.
+    Pong {
         connection: u64,
     },
     Silence {
         connection: u64,
     },
+    /// At a collector, by the index of its machine.
+    Host {
+        host: usize,
+        event: HostEvent,
+    },
+    /// Something goes wrong at an agent or on its way to collectors.
+    Unrest,
+    Heal,
+    EndOfSampling,
+}
+
+/// What happens at a collector.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum HostEvent {
     Commit,
     Seal,
     Maintain,
     Sweep,
-    /// Something goes wrong at the collector.
-    CollectorFault,
+    /// Something goes wrong.
+    Fault,
     DiskIsWell,
-    /// Something goes wrong at an agent or on its way to the collector.
-    Unrest,
-    StartCollector,
-    Heal,
-    EndOfSampling,
+    /// A paused process goes on.
+    Resume,
+    Start,
 }
 
 /// What the collector does when it crashes.
@@ -142,11 +152,11 @@ enum CrashMoment {
 
 impl CrashMoment {
     /// The work that an event causes.
-    fn of(event: &Event) -> CrashMoment {
+    fn of(event: HostEvent) -> CrashMoment {
         match event {
-            Event::Commit | Event::Sweep => CrashMoment::Commit,
-            Event::Seal => CrashMoment::Sealing,
-            Event::Maintain => CrashMoment::Maintenance,
+            HostEvent::Commit | HostEvent::Sweep => CrashMoment::Commit,
+            HostEvent::Seal => CrashMoment::Sealing,
+            HostEvent::Maintain => CrashMoment::Maintenance,
             _ => CrashMoment::BetweenChanges,
         }
     }
@@ -156,21 +166,19 @@ struct World {
     scenario: Scenario,
     random: Random,
     now_ns: Arc<AtomicI64>,
-    /// The collector's clock minus a correct one.
-    clock_off_ns: Arc<AtomicI64>,
     queue: BTreeMap<(i64, u64), Event>,
     numbers: u64,
-    disk: SimulatedDisk,
-    collector: Option<SimulatedCollector>,
-    /// A collector that was paused and seemed to have crashed.
-    paused: Option<SimulatedCollector>,
+    hosts: Vec<Host>,
+    /// Their names.
+    host_names: Vec<String>,
     connections: BTreeMap<u64, Connection>,
     lives: Vec<Life>,
-    /// When the partition of each worker ends.
-    partitions: Vec<i64>,
-    is_commit_queued: bool,
+    /// When the partition ends, by worker and collector.
+    partitions: Vec<Vec<i64>>,
     has_healed: bool,
     is_sampling: bool,
+    /// All agents have been asked to end.
+    is_ending: bool,
     summary: Summary,
     trace: VecDeque<String>,
     /// Prints each event.
@@ -202,28 +210,29 @@ pub fn run(seed: u64, is_traced: bool) -> Result<Summary, Failure> {
 impl World {
     fn new(scenario: Scenario, random: Random, is_traced: bool) -> World {
         let now_ns = Arc::new(AtomicI64::new(START_NS));
-        let clock_off_ns = Arc::new(AtomicI64::new(0));
-        let mut of_disk = random.fork(1);
-        let disk =
-            SimulatedDisk::new(move || of_disk.next(), collector_clock(&now_ns, &clock_off_ns));
-        let disk = if scenario.is_bucket { disk.into_bucket() } else { disk };
-        let workers = scenario.workers;
+        let hosts = (0..scenario.collectors).map(|index| {
+            let random = random.fork(if index == 0 { 1 } else { 10 + index });
+            Host::new(&scenario, random, &now_ns)
+        });
+        let hosts: Vec<_> = hosts.collect();
+        // Each seed has its own, because the order in which a worker prefers collectors depends on them.
+        let suffix = random.fork(3).below(1 << 20);
+        let host_names = (0..hosts.len()).map(|index| format!("c{index}-{suffix:05x}")).collect();
+        let partitions = vec![vec![0; hosts.len()]; scenario.workers];
         World {
             scenario,
             random: random.fork(2),
             now_ns,
-            clock_off_ns,
             queue: BTreeMap::new(),
             numbers: 0,
-            disk,
-            collector: None,
-            paused: None,
+            hosts,
+            host_names,
             connections: BTreeMap::new(),
             lives: Vec::new(),
-            partitions: vec![0; workers],
-            is_commit_queued: false,
+            partitions,
             has_healed: false,
             is_sampling: true,
+            is_ending: false,
             summary: Summary::default(),
             trace: VecDeque::new(),
             is_traced,
@@ -233,15 +242,20 @@ impl World {
     fn run(&mut self) -> Result<(), String> {
         let length_ns = self.scenario.length_ns;
         self.note(format!("{:?}", self.scenario));
-        self.clock_off_ns.store(self.scenario.draw_clock(&mut self.random), Ordering::Relaxed);
-        self.schedule(0, Event::StartCollector);
+        for host in 0..self.hosts.len() {
+            let off_ns = self.scenario.draw_clock(&mut self.random);
+            self.hosts[host].set_clock(off_ns);
+            self.schedule_at_host(0, host, HostEvent::Start);
+        }
         for worker in 0..self.scenario.workers {
             self.start_life(worker);
         }
-        self.schedule(self.scenario.seal_every_ns, Event::Seal);
-        self.schedule(MAINTAIN_NS, Event::Maintain);
-        self.schedule(SECOND, Event::Sweep);
-        self.schedule_trouble();
+        for host in 0..self.hosts.len() {
+            self.schedule_at_host(self.scenario.seal_every_ns, host, HostEvent::Seal);
+            self.schedule_at_host(MAINTAIN_NS, host, HostEvent::Maintain);
+            self.schedule_at_host(SECOND, host, HostEvent::Sweep);
+            self.schedule_trouble(host);
+        }
         self.schedule_unrest();
         self.schedule(length_ns, Event::Heal);
         self.schedule(length_ns + HEALED_NS, Event::EndOfSampling);
@@ -253,13 +267,19 @@ impl World {
             self.now_ns.store(at_ns, Ordering::Relaxed);
             self.summary.events += 1;
             self.note_event(&event);
-            let moment = CrashMoment::of(&event);
+            let at_host = match event {
+                Event::Host { host, event } => Some((host, CrashMoment::of(event))),
+                _ => None,
+            };
             self.handle(event)?;
-            self.step_collector();
-            if self.disk.is_dead() {
-                self.crash(moment);
+            for host in 0..self.hosts.len() {
+                self.step_collector(host);
+                if self.hosts[host].disk.is_dead() {
+                    let here = at_host.filter(|(busy, _)| *busy == host);
+                    self.crash(host, here.map_or(CrashMoment::BetweenChanges, |here| here.1));
+                }
             }
-            if !self.is_sampling && self.is_drained() {
+            if self.is_over()? {
                 break;
             }
         }
@@ -278,6 +298,10 @@ impl World {
         self.schedule_at(self.now() + delay_ns, event);
     }
 
+    fn schedule_at_host(&mut self, delay_ns: i64, host: usize, event: HostEvent) {
+        self.schedule(delay_ns, Event::Host { host, event });
+    }
+
     fn schedule_at(&mut self, at_ns: i64, event: Event) {
         self.numbers += 1;
         self.queue.insert((at_ns, self.numbers), event);
@@ -285,7 +309,10 @@ impl World {
 
     fn note_event(&mut self, event: &Event) {
         match event {
-            Event::Sweep | Event::Commit | Event::Keepalive { .. } | Event::Silence { .. } => {}
+            Event::Host { event: HostEvent::Sweep | HostEvent::Commit, .. }
+            | Event::StepAgent { .. }
+            | Event::Pong { .. }
+            | Event::Silence { .. } => {}
             Event::ToCollector { connection, message, .. } => {
                 self.note(format!("{connection} up {}", shown_up(message)));
             }
@@ -319,63 +346,69 @@ impl World {
     fn handle(&mut self, event: Event) -> Result<(), String> {
         match event {
             Event::Cycle { life } => self.cycle(life),
-            Event::Connect { life, attempt } => self.connect(life, attempt),
+            Event::StepAgent { life } => self.wake_agent(life),
+            Event::Connected { connection, is_refused } => self.connected(connection, is_refused),
             Event::ToCollector { connection, message, seq } => {
                 self.deliver_up(connection, message, seq);
             }
             Event::ToAgent { connection, answer } => self.deliver_down(connection, *answer),
-            Event::HangUp { connection } => {
-                if let Some(collector) = &mut self.collector {
-                    collector.hang_up(connection);
-                }
-            }
-            Event::Reset { connection } => self.close(connection),
-            Event::NoWelcome { connection } => {
-                let heard_at = self.connections.get(&connection).map(|link| link.agent_heard_at);
-                if heard_at.is_some_and(|heard_at| heard_at + WELCOME_NS <= self.now()) {
-                    self.close(connection);
-                }
-            }
-            Event::Keepalive { connection } => self.keep_alive(connection),
+            Event::HangUp { connection } => self.hang_up(connection),
+            Event::Reset { connection } => self.reset(connection),
+            Event::Pong { connection } => self.deliver_pong(connection),
             Event::Silence { connection } => self.check_silence(connection),
-            Event::Commit => {
-                self.is_commit_queued = false;
-                self.collector.iter().for_each(SimulatedCollector::commit);
-            }
-            Event::Seal => self.seal(),
-            Event::Maintain => {
-                if let Some(collector) = &self.collector
-                    && let Err(error) = collector.maintain()
-                {
-                    self.count(Fault::MaintenanceFailed);
-                    self.note(format!("maintenance failed: {error}"));
-                }
-                self.schedule(MAINTAIN_NS, Event::Maintain);
-            }
-            Event::Sweep => {
-                if let Some(collector) = &self.collector {
-                    collector.sweep();
-                    // The log's thread also checks the disk every second.
-                    collector.commit();
-                }
-                self.schedule(SECOND, Event::Sweep);
-            }
-            Event::CollectorFault => self.trouble()?,
-            Event::DiskIsWell => self.disk.set_condition(DiskCondition::Healthy),
+            Event::Host { host, event } => self.handle_at_host(host, event)?,
             Event::Unrest => self.unrest(),
-            Event::StartCollector => self.start_collector()?,
             Event::Heal => self.heal(),
             Event::EndOfSampling => self.is_sampling = false,
         }
         Ok(())
     }
+
+    fn handle_at_host(&mut self, host: usize, event: HostEvent) -> Result<(), String> {
+        let Host { collector, disk, resumes_at, .. } = &self.hosts[host];
+        if let Some(resumes_at) = *resumes_at
+            && event.is_of_process()
+        {
+            self.schedule_at(resumes_at, Event::Host { host, event });
+            return Ok(());
+        }
+        match event {
+            HostEvent::Commit => {
+                collector.iter().for_each(SimulatedCollector::commit);
+                self.hosts[host].is_commit_queued = false;
+            }
+            HostEvent::Seal => self.seal(host),
+            HostEvent::Maintain => {
+                if let Some(collector) = collector
+                    && let Err(error) = collector.maintain()
+                {
+                    self.count(Fault::MaintenanceFailed);
+                    self.note(format!("maintenance failed: {error}"));
+                }
+                self.schedule_at_host(MAINTAIN_NS, host, HostEvent::Maintain);
+            }
+            HostEvent::Sweep => {
+                if let Some(collector) = collector {
+                    collector.sweep();
+                    // The log's thread also checks the disk every second.
+                    collector.commit();
+                }
+                self.schedule_at_host(SECOND, host, HostEvent::Sweep);
+            }
+            HostEvent::Fault => self.trouble(host)?,
+            HostEvent::DiskIsWell => disk.set_condition(DiskCondition::Healthy),
+            HostEvent::Resume => self.resume(host),
+            HostEvent::Start => self.start_collector(host)?,
+        }
+        Ok(())
+    }
 }
 
-fn collector_clock(now_ns: &Arc<AtomicI64>, off_ns: &Arc<AtomicI64>) -> Clock {
-    let now_ns = now_ns.clone();
-    let off_ns = off_ns.clone();
-    let now = move || now_ns.load(Ordering::Relaxed) + off_ns.load(Ordering::Relaxed);
-    Clock::from_fn(move || timestamp(now()))
+impl HostEvent {
+    /// Whether the collector's process does it, so not while it is paused.
+    fn is_of_process(self) -> bool {
+        matches!(self, HostEvent::Commit | HostEvent::Seal | HostEvent::Maintain | HostEvent::Sweep)
+    }
 }
 
 fn shown_up(message: &AgentMessage) -> String {

@@ -1,4 +1,4 @@
-//! Agents and collector keep their promises under 300 seeds of faults, and a seed gives one run.
+//! Agents and collectors keep their promises under 300 seeds of faults, and a seed gives one run.
 //! `cargo xtask simulate` runs other seeds, or repeats one.
 
 use emberline_fault_simulation::{run, seeds};

@@ -1,0 +1,149 @@
+//! The loop of the thread, with a collector that is played here.
+
+use std::cell::Cell;
+
+use profiler_core::wire::v1::{Receipt, Welcome, agent_message, collector_message};
+
+use super::*;
+
+/// An agent, its time in milliseconds, and what its collectors know.
+struct Played {
+    agent: SimulatedAgent,
+    now_ms: Rc<Cell<u64>>,
+    connects: u64,
+    /// How often the agent has sent its settings.
+    reports: u64,
+    /// The collector that refuses connections.
+    absent: Option<usize>,
+    attempts: Vec<Attempt>,
+    /// The last one over which the agent said Hello.
+    last: Option<Attempt>,
+}
+
+/// An attempt to connect.
+#[derive(Clone, Copy)]
+struct Attempt {
+    collector: usize,
+    socket: u64,
+}
+
+impl Played {
+    fn start(collectors: usize) -> Played {
+        let now_ms = Rc::new(Cell::new(0));
+        let worker = SimulatedWorker {
+            worker: "worker".to_owned(),
+            hosts: (0..collectors).map(|index| format!("c{index}")).collect(),
+            key: [7; SessionKey::BYTES],
+            waiting_max: 100,
+            outbox_bytes_max: 1 << 20,
+            flush_bytes_max: 1 << 20,
+        };
+        let elapsed = now_ms.clone();
+        let agent = SimulatedAgent::new(
+            worker,
+            || Timestamp::from_unix_ns(1),
+            move || Duration::from_millis(elapsed.get()),
+        );
+        Played {
+            agent,
+            now_ms,
+            connects: 0,
+            reports: 0,
+            absent: None,
+            attempts: Vec::new(),
+            last: None,
+        }
+    }
+
+    /// Runs the agent for a while, with collectors that answer at once.
+    fn run(&mut self, length_ms: u64) {
+        let end_ms = self.now_ms.get() + length_ms;
+        loop {
+            for action in self.agent.step() {
+                self.answer(action);
+            }
+            let next =
+                self.agent.next_step_after().map_or(end_ms, |after| after.as_millis() as u64);
+            if self.now_ms.get() >= end_ms {
+                return;
+            }
+            // Each answer of the collector is there at the next step.
+            self.now_ms.set((self.now_ms.get() + 1).max(next.min(self.now_ms.get() + 50)));
+        }
+    }
+
+    fn answer(&mut self, action: Action) {
+        match action {
+            Action::Connect { socket, collector } => {
+                self.connects += 1;
+                self.attempts.push(Attempt { collector, socket });
+                self.agent.note_connected(socket, self.absent != Some(collector));
+            }
+            Action::Ping { socket } => self.agent.note_pong(socket),
+            Action::Send { socket, outgoing } => match outgoing.message.kind {
+                Some(agent_message::Kind::Hello(_)) => {
+                    self.last =
+                        self.attempts.iter().find(|attempt| attempt.socket == socket).copied();
+                    let receipt = Some(Receipt::default());
+                    let welcome = Welcome { receipt, ..Welcome::default() };
+                    let kind = Some(collector_message::Kind::Welcome(welcome));
+                    self.agent.deliver(socket, v1::CollectorMessage { kind });
+                }
+                Some(agent_message::Kind::Goodbye(_)) => {
+                    self.agent.end_call(socket, SocketEnd::Finished);
+                }
+                Some(agent_message::Kind::Applied(_)) => self.reports += 1,
+                _ => {}
+            },
+            Action::Close { .. } => {}
+        }
+    }
+}
+
+/// The answer to a ping is no message. It was taken for silence, which ended the stream of an agent without samples
+/// every 20 s; and pings delayed the repeated settings, without which a collector ends the stream after 60 s.
+#[test]
+fn an_idle_stream_whose_pings_are_answered_stays_open_and_repeats_the_settings() {
+    let mut played = Played::start(1);
+    played.run(300_000);
+    assert_eq!(played.connects, 1);
+    assert!(played.reports >= 10, "{}", played.reports);
+}
+
+/// The time until the next look was counted from the begin of each stream, so an agent whose streams are cut
+/// more often never returned.
+#[test]
+fn an_agent_whose_streams_are_short_returns_to_a_better_collector() {
+    let mut played = Played::start(2);
+    played.run(1_000);
+    let best = played.last.unwrap().collector;
+    played.absent = Some(best);
+    played.agent.end_call(played.last.unwrap().socket, SocketEnd::Failed);
+    played.run(20_000);
+    assert_ne!(played.last.unwrap().collector, best);
+    played.absent = None;
+    for _ in 0..4 {
+        played.agent.end_call(played.last.unwrap().socket, SocketEnd::Failed);
+        played.run(10_000);
+    }
+    assert_eq!(played.last.unwrap().collector, best);
+}
+
+/// Once the time of the next look had passed, the thread did nothing but look at the clock until the answers came.
+#[test]
+fn an_agent_that_waits_for_answers_before_it_moves_sleeps() {
+    let mut played = Played::start(2);
+    played.run(1_000);
+    let best = played.last.unwrap().collector;
+    played.absent = Some(best);
+    played.agent.end_call(played.last.unwrap().socket, SocketEnd::Failed);
+    played.run(10_000);
+    assert_ne!(played.last.unwrap().collector, best);
+    played.absent = None;
+    let range = TimeRange::new(Timestamp::from_unix_ns(1), Timestamp::from_unix_ns(2)).unwrap();
+    let stacks = [(vec![Frame::task("work")], 1)];
+    // The collectors of this test answer no flush.
+    played.agent.push(SimulatedCycle { range, stacks: &stacks, tasks: Vec::new() });
+    played.run(60_000);
+    assert_ne!(played.last.unwrap().collector, best);
+}
