@@ -107,6 +107,7 @@ impl Sealer {
             drop((windows, rows, telemetry));
         })?;
         lock(&self.ingest.late).sealed();
+        self.ingest.unsealed_shares.sealed();
         self.ingest.sealed.notify_waiters();
         if let Some(log) = &self.ingest.log {
             log.remove_before(wal_from)?;
@@ -118,7 +119,7 @@ impl Sealer {
         let state = &*self.state;
         let sessions = lock(&state.registry).all();
         lock(&self.ingest.late).take_for_sealing();
-        self.ingest.unsealed_shares.clear();
+        self.ingest.unsealed_shares.take_for_sealing();
         Unsealed {
             sessions: sessions.iter().map(|cell| cell.record()).collect(),
             windows: write(&state.windows).take_for_sealing(),

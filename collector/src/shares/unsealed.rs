@@ -8,8 +8,8 @@ use super::Account;
 use crate::serve::Identity;
 use crate::sync::lock;
 
-/// The bytes that each identity sent since the last sealing began. When a sealing is behind, only the
-/// identity that sent most of them waits for it.
+/// The bytes of each identity that are in no table. When a sealing is behind, only the identity that sent most
+/// of them waits for it.
 #[derive(Debug, Default)]
 pub(crate) struct UnsealedShares {
     state: Mutex<State>,
@@ -17,32 +17,59 @@ pub(crate) struct UnsealedShares {
 
 #[derive(Debug, Default)]
 struct State {
+    /// Of the sealing that is under way.
+    in_sealing: Shares,
+    since: Shares,
+}
+
+#[derive(Debug, Default)]
+struct Shares {
     bytes: usize,
     by_identity: KeyedMap<Identity, usize>,
+}
+
+impl Shares {
+    fn add(&mut self, identity: &Identity, bytes: usize) {
+        self.bytes += bytes;
+        if let Some(own) = self.by_identity.get_mut(identity) {
+            *own += bytes;
+        } else {
+            self.by_identity.insert(identity.clone(), bytes);
+        }
+    }
+
+    fn of(&self, identity: &Identity) -> usize {
+        self.by_identity.get(identity).copied().unwrap_or(0)
+    }
 }
 
 impl UnsealedShares {
     /// Counts what was accepted.
     pub(crate) fn note(&self, account: &Account, bytes: usize) {
-        let mut state = lock(&self.state);
-        state.bytes += bytes;
-        if let Some(own) = state.by_identity.get_mut(&account.identity) {
-            *own += bytes;
-        } else {
-            state.by_identity.insert(account.identity.clone(), bytes);
-        }
+        lock(&self.state).since.add(&account.identity, bytes);
     }
 
     /// Whether it sent at least half of the bytes.
     pub(crate) fn is_greedy(&self, account: &Account) -> bool {
         let state = lock(&self.state);
-        let own = state.by_identity.get(&account.identity).copied().unwrap_or(0);
-        own >= state.bytes - own
+        let parts = [&state.in_sealing, &state.since];
+        let own: usize = parts.map(|shares| shares.of(&account.identity)).iter().sum();
+        let all: usize = parts.map(|shares| shares.bytes).iter().sum();
+        own >= all - own
     }
 
-    /// A sealing begins.
-    pub(crate) fn clear(&self) {
-        *lock(&self.state) = State::default();
+    /// A sealing begins. After a failed one, it includes what that one had.
+    pub(crate) fn take_for_sealing(&self) {
+        let mut state = lock(&self.state);
+        let Shares { by_identity, .. } = std::mem::take(&mut state.since);
+        for (identity, bytes) in by_identity {
+            state.in_sealing.add(&identity, bytes);
+        }
+    }
+
+    /// The sealing has succeeded.
+    pub(crate) fn sealed(&self) {
+        lock(&self.state).in_sealing = Shares::default();
     }
 }
 
@@ -58,7 +85,21 @@ mod tests {
         shares.note(&greedy, 100);
         shares.note(&honest, 99);
         assert!(shares.is_greedy(&greedy) && !shares.is_greedy(&honest));
-        shares.clear();
+    }
+
+    /// It is the sealing of the other's data for which an agent would wait.
+    #[test]
+    fn nobody_becomes_greedy_because_a_sealing_begins() {
+        let shares = UnsealedShares::default();
+        let [greedy, honest] = [1, 2].map(Account::of_test);
+        shares.note(&greedy, 100);
+        // The first one fails.
+        for _ in 0..2 {
+            shares.take_for_sealing();
+            shares.note(&honest, 10);
+            assert!(shares.is_greedy(&greedy) && !shares.is_greedy(&honest));
+        }
+        shares.sealed();
         assert!(shares.is_greedy(&honest));
     }
 }
