@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
@@ -81,6 +81,9 @@ const POLL_EVERY: Duration = Duration::from_millis(200);
 const ROWS_MAX: u64 = 100_000;
 /// Older than every group.
 const FROM: &str = "-6h";
+/// After all samples. A collector estimates the difference to a worker's clock, and with a network that was held
+/// the estimate may be off by seconds: the newest samples are in its future then.
+const TO_AFTER_NOW: Duration = Duration::from_secs(600);
 
 /// Compares accounts with the answers of all collectors.
 ///
@@ -141,8 +144,15 @@ fn epochs(api: &Api, worker: &str) -> Result<Vec<Value>> {
     Ok(epochs.flatten().cloned().collect())
 }
 
+/// The parameters of a range that has everything.
+fn range() -> Result<String> {
+    let to = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)? + TO_AFTER_NOW;
+    Ok(format!("from={FROM}&to={}", to.as_secs()))
+}
+
 fn found_ns(api: &Api, worker: &str) -> Result<u64> {
-    let answer = api.json(&format!("profile?from={FROM}&threads=all&worker={worker}"))?;
+    let range = range()?;
+    let answer = api.json(&format!("profile?{range}&threads=all&worker={worker}"))?;
     let corrupt = answer["corrupt_files"].as_array().map_or(0, Vec::len);
     ensure!(corrupt == 0, "files cannot be read: {}", answer["corrupt_files"]);
     number(&answer["totals"], "total_ns")
@@ -162,7 +172,7 @@ fn check_weight(subject: &str, record: &Record, got_ns: u64) -> Result<()> {
 fn check_tasks(worker: &str, record: &Record, apis: &[&Api]) -> Result<()> {
     let mut rows = BTreeMap::<String, u64>::new();
     for api in apis {
-        let path = format!("tasks?from={FROM}&limit={ROWS_MAX}&worker={worker}");
+        let path = format!("tasks?{}&limit={ROWS_MAX}&worker={worker}", range()?);
         let answer = api.json(&path)?;
         ensure!(answer["truncated"] == false, "{} rows exceed one answer", answer["total"]);
         for row in answer["tasks"].as_array().context("no tasks")? {
