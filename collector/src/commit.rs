@@ -46,6 +46,9 @@ pub(crate) trait Apply: fmt::Debug + Send + Sync {
 
     fn apply(&self, accepted: AcceptedFlushes);
 
+    /// Forgets what is open of an agent that has moved.
+    fn forget_open(&self, cell: &SessionCell);
+
     fn put_run(&self, run: RunRow);
 }
 
@@ -79,6 +82,7 @@ enum Entry {
     Hello { record: Vec<u8>, _room: OwnedSemaphorePermit },
     /// The end of a stream whose agent has moved, which waits for the result.
     Moved {
+        cell: Arc<SessionCell>,
         record: Vec<u8>,
         done: oneshot::Sender<Result<(), NotLogged>>,
         _room: OwnedSemaphorePermit,
@@ -207,17 +211,18 @@ impl Log {
         self.queue.push(Some(identity), Entry::Hello { record, _room: room })
     }
 
-    /// Logs durably that an agent has moved.
+    /// Logs durably that the agent of a session has moved, then forgets what is open of it.
     pub(crate) async fn log_move(
         &self,
         identity: &Identity,
+        cell: Arc<SessionCell>,
         moved: Hello,
     ) -> Result<(), NotLogged> {
         self.check_room()?;
         let record = moved.encode_to_vec();
         let room = self.room_for([record.len() + ENTRY_BYTES]).await?;
         let (done, answer) = oneshot::channel();
-        self.queue.push(Some(identity), Entry::Moved { record, done, _room: room })?;
+        self.queue.push(Some(identity), Entry::Moved { cell, record, done, _room: room })?;
         answer.await.unwrap_or(Err(NotLogged::Closed))
     }
 
@@ -345,7 +350,10 @@ impl Log {
                     }
                     let _ = done.send(result());
                 }
-                Entry::Moved { done, .. } => {
+                Entry::Moved { cell, done, .. } => {
+                    if failure.is_none() {
+                        self.apply.forget_open(&cell);
+                    }
                     let _ = done.send(result());
                 }
                 Entry::Hello { .. } => {}

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::clock::OffsetEstimator;
 use super::network::Network;
 use super::stays::UnsettledStay;
-use super::stream::{Link, StreamError};
+use super::stream::{LAST_TRIES, Link, StreamError};
 use crate::log;
 use crate::sync::lock;
 
@@ -81,12 +81,19 @@ impl Link {
         (0..self.destinations.len()).filter(is_wanted).collect()
     }
 
-    /// Tries to settle all stays, at the end of the agent.
+    /// Tries to settle all stays, at the end of the agent. A collector on a busy machine may answer late.
     pub(super) async fn settle_all(&mut self, network: &impl Network) {
-        for at in 0..self.destinations.len() {
-            self.at = at;
-            // The report tells what stays unsettled.
-            let _ = self.settle(network).await;
+        self.backoff.reset();
+        for _ in 0..LAST_TRIES {
+            for at in 0..self.destinations.len() {
+                self.at = at;
+                // The report tells what stays unsettled.
+                let _ = self.settle(network).await;
+            }
+            if lock(&self.shared.ended).unsettled().is_empty() {
+                return;
+            }
+            network.wait_until(self.backoff.next_delay(), || false).await;
         }
     }
 

@@ -54,7 +54,7 @@ const LOG_INTERVAL: Duration = Duration::from_secs(60);
 const NOTICE_AFTER: Duration = Duration::from_secs(5);
 
 /// Attempts after the request to finish, if the collector was never reached: about 300 ms.
-const LAST_TRIES: u32 = 3;
+pub(super) const LAST_TRIES: u32 = 3;
 
 /// Why a stream ended.
 #[derive(Debug, thiserror::Error)]

@@ -174,6 +174,10 @@ impl Apply for CollectorState {
         drop(commit_lock);
     }
 
+    fn forget_open(&self, cell: &SessionCell) {
+        CollectorState::forget_open(self, &cell.worker, cell.epoch);
+    }
+
     fn put_run(&self, run: RunRow) {
         CollectorState::put_run(self, run);
     }

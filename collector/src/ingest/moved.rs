@@ -7,21 +7,21 @@ use crate::session::SessionCell;
 use crate::store::wal::Hello;
 
 impl Ingest {
-    /// The agent ships to another collector from now on: what is open continues there.
+    /// The agent ships to another collector from now on: what is open continues there. Forgotten is only what the
+    /// log says so of, or the next life would have it again.
     pub(crate) async fn receive_move(
         &self,
         attachment: &Attachment,
         now: Timestamp,
     ) -> Result<(), StreamError> {
         let SessionCell { worker, epoch, .. } = &*attachment.cell;
-        let agent = {
-            let session = attachment.session(now)?;
-            self.state.forget_open(worker, *epoch);
-            session.agent.clone()
-        };
-        if let Some(log) = &self.log {
-            let moved = Hello { moved: true, ..Hello::of(worker, *epoch, now, &agent) };
-            log.log_move(&attachment.account.identity, moved).await?;
+        let agent = attachment.session(now)?.agent.clone();
+        match &self.log {
+            Some(log) => {
+                let moved = Hello { moved: true, ..Hello::of(worker, *epoch, now, &agent) };
+                log.log_move(&attachment.account.identity, attachment.cell.clone(), moved).await?;
+            }
+            None => self.state.forget_open(worker, *epoch),
         }
         Ok(())
     }
