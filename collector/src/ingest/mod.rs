@@ -168,8 +168,7 @@ impl Apply for CollectorState {
         &self.tree
     }
 
-    fn apply(&self, accepted: AcceptedFlushes) {
-        let AcceptedFlushes { cell, flushes, commit_lock } = accepted;
+    fn apply(&self, AcceptedFlushes { cell, flushes, commit_lock }: AcceptedFlushes) {
         CollectorState::apply(self, &cell, flushes);
         drop(commit_lock);
     }
