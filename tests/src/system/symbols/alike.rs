@@ -11,6 +11,9 @@ use serde_json::Value;
 use super::{Programs, has_names, profile, upload};
 use crate::harness::{Collector, Worker, alone, get_bytes, number, wait_for};
 
+/// Stacks of the program.
+const STACKS: usize = 256;
+
 /// Samples of each worker that are compared.
 const SAMPLES_MIN: u64 = 10_000;
 /// How long both are sampled: 65 threads make 6,500 samples a second at most.
@@ -114,11 +117,16 @@ fn a_program_has_the_same_frames_by_its_agent_and_by_the_collector() {
         let sampled_ns = ids.map(|id| number(&profile(&collector, id), "sampled_ns"));
         (sampled_ns.into_iter().min() >= Some(SAMPLED_NS)).then_some(())
     });
+    let program = programs.whole();
+    // On a slow machine it takes half a minute until each stack has been sampled and named.
+    wait_for("all stacks, with names", || {
+        let named = Shown::of(&collector, "agent", program.to_str().unwrap()).frequent().count();
+        (named >= STACKS).then_some(())
+    });
     let known = workers.map(|worker| number(&worker.finish(), "stacks"));
     assert!(has_names(&collector, "agent") && !has_names(&collector, "collector"));
     upload(&collector, &programs.whole());
 
-    let program = programs.whole();
     let [by_agent, by_collector] =
         ids.map(|id| Shown::of(&collector, id, program.to_str().unwrap()));
     for (one, other) in [(&by_agent, &by_collector), (&by_collector, &by_agent)] {
