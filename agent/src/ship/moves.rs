@@ -84,7 +84,10 @@ impl Link {
     /// Tries to settle all stays, at the end of the agent. A collector on a busy machine may answer late.
     pub(super) async fn settle_all(&mut self, network: &impl Network) {
         self.backoff.reset();
-        for _ in 0..LAST_TRIES {
+        for tries in 0..LAST_TRIES {
+            if tries > 0 {
+                network.wait_until(self.backoff.next_delay(), || false).await;
+            }
             for at in 0..self.destinations.len() {
                 self.at = at;
                 // The report tells what stays unsettled.
@@ -93,7 +96,6 @@ impl Link {
             if lock(&self.shared.ended).unsettled().is_empty() {
                 return;
             }
-            network.wait_until(self.backoff.next_delay(), || false).await;
         }
     }
 

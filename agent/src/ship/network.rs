@@ -1,5 +1,5 @@
 //! What shipping needs of the system: time, and connections to collectors. [`Reactor`] has those of the
-//! system. A simulation has others, so that it runs the code above this line as it is.
+//! system. A simulation has others, and runs all other code of shipping as it is.
 //!
 //! [`Reactor`]: super::reactor::Reactor
 

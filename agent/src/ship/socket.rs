@@ -19,7 +19,7 @@ use crate::sys::file::CheckedFile;
 use crate::sys::socket;
 
 /// Timeout of a connection attempt.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Bytes that the collector may send at once, and per second after that. A collector sends a few
 /// hundred bytes a second. What it sends faster waits in the system's buffers, and then at its side.

@@ -20,7 +20,7 @@ use crate::sync::lock;
 pub(super) const DESTINATIONS_MAX: usize = 16;
 
 /// Most stays that wait for their collector's answer.
-const UNSETTLED_MAX: usize = 8;
+pub(super) const UNSETTLED_MAX: usize = 8;
 
 /// A collector of the list.
 #[derive(Debug)]

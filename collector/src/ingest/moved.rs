@@ -7,8 +7,8 @@ use crate::session::SessionCell;
 use crate::store::wal::Hello;
 
 impl Ingest {
-    /// The agent ships to another collector from now on: what is open continues there. Forgotten is only what the
-    /// log says so of, or the next life would have it again.
+    /// The agent ships to another collector from now on: what is open continues there. It is forgotten once
+    /// the log has the move, or the next life of the collector would have it again.
     pub(crate) async fn receive_move(
         &self,
         attachment: &Attachment,

@@ -2,13 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use agent::simulation::UNSETTLED_MAX;
 use collector::simulation::{Content, LifeContent, TaskContent};
 use profiler_core::Outcome;
 
 use crate::worker::{Fate, Life};
-
-/// Most stays at once that an agent has left and awaits answers of; beyond, it gives the oldest up.
-const UNSETTLED_MAX: usize = 8;
 
 /// What one collector answers.
 pub(crate) struct HostContent {

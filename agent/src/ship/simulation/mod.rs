@@ -28,6 +28,9 @@ use crate::report::ShipReport;
 use crate::sync::lock;
 use crate::tables::Tables;
 
+/// Most stays at once that an agent has left and awaits answers of; beyond, it gives the oldest up.
+pub const UNSETTLED_MAX: usize = super::stays::UNSETTLED_MAX;
+
 /// Interval of the simulated sampler.
 const INTERVAL_NS: u64 = 10_000_000;
 

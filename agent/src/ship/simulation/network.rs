@@ -7,7 +7,7 @@ use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use profiler_core::wire::v1::{self, agent_message};
 use profiler_core::wire::{FlushDeltaCodec, decode_cycle};
@@ -16,10 +16,8 @@ use profiler_core::{Delta, Token};
 use super::{Action, FlushContent, Outgoing};
 use crate::ship::call::CallError;
 use crate::ship::network::{MessageStream, Network};
+use crate::ship::socket::CONNECT_TIMEOUT;
 use crate::ship::target::Target;
-
-/// Timeout of a connection attempt, as that of a socket.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// See the module.
 pub(super) struct SimulatedNetwork {

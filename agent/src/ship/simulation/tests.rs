@@ -72,6 +72,18 @@ impl Played {
         }
     }
 
+    /// The best collector is gone for a while, so that the agent moves. Returns it.
+    fn leave_best(&mut self, absent_ms: u64) -> usize {
+        self.run(1_000);
+        let Attempt { collector: best, socket } = self.last.unwrap();
+        self.absent = Some(best);
+        self.agent.end_call(socket, SocketEnd::Failed);
+        self.run(absent_ms);
+        assert_ne!(self.last.unwrap().collector, best);
+        self.absent = None;
+        best
+    }
+
     fn answer(&mut self, action: Action) {
         match action {
             Action::Connect { socket, collector } => {
@@ -110,18 +122,12 @@ fn an_idle_stream_whose_pings_are_answered_stays_open_and_repeats_the_settings()
     assert!(played.reports >= 10, "{}", played.reports);
 }
 
-/// The time until the next look was counted from the begin of each stream, so an agent whose streams are cut
+/// The time until the next look was counted from the start of each stream, so an agent whose streams are cut
 /// more often never returned.
 #[test]
 fn an_agent_whose_streams_are_short_returns_to_a_better_collector() {
     let mut played = Played::start(2);
-    played.run(1_000);
-    let best = played.last.unwrap().collector;
-    played.absent = Some(best);
-    played.agent.end_call(played.last.unwrap().socket, SocketEnd::Failed);
-    played.run(20_000);
-    assert_ne!(played.last.unwrap().collector, best);
-    played.absent = None;
+    let best = played.leave_best(20_000);
     for _ in 0..4 {
         played.agent.end_call(played.last.unwrap().socket, SocketEnd::Failed);
         played.run(10_000);
@@ -133,13 +139,7 @@ fn an_agent_whose_streams_are_short_returns_to_a_better_collector() {
 #[test]
 fn an_agent_that_waits_for_answers_before_it_moves_sleeps() {
     let mut played = Played::start(2);
-    played.run(1_000);
-    let best = played.last.unwrap().collector;
-    played.absent = Some(best);
-    played.agent.end_call(played.last.unwrap().socket, SocketEnd::Failed);
-    played.run(10_000);
-    assert_ne!(played.last.unwrap().collector, best);
-    played.absent = None;
+    let best = played.leave_best(10_000);
     let range = TimeRange::new(Timestamp::from_unix_ns(1), Timestamp::from_unix_ns(2)).unwrap();
     let stacks = [(vec![Frame::task("work")], 1)];
     // The collectors of this test answer no flush.
