@@ -68,13 +68,18 @@ impl Shown {
         Shown { stacks, samples }
     }
 
+    /// Stacks with enough samples to be in each profile.
+    fn sampled(&self) -> impl Iterator<Item = (&Vec<ShownFrame>, u64)> {
+        let stacks = self.stacks.iter().map(|(stack, samples)| (stack, *samples));
+        stacks.filter(|(_, samples)| *samples >= SAMPLES_OF_STACK_MIN)
+    }
+
     /// Stacks of the worker's threads that do not occur by chance. The main thread's depend on when it ends.
     fn frequent(&self) -> impl Iterator<Item = (&Vec<ShownFrame>, u64)> {
         let is_known = |stack: &[ShownFrame]| {
             stack.iter().any(|frame| frame.name == "test_worker::stacks::next")
         };
-        let stacks = self.stacks.iter().map(|(stack, samples)| (stack, *samples));
-        stacks.filter(move |(stack, samples)| *samples >= SAMPLES_OF_STACK_MIN && is_known(stack))
+        self.sampled().filter(move |(stack, _)| is_known(stack))
     }
 }
 
@@ -118,10 +123,13 @@ fn a_program_has_the_same_frames_by_its_agent_and_by_the_collector() {
         (sampled_ns.into_iter().min() >= Some(SAMPLED_NS)).then_some(())
     });
     let program = programs.whole();
-    // On a slow machine it takes half a minute until each stack has been sampled and named.
-    wait_for("all stacks, with names", || {
-        let named = Shown::of(&collector, "agent", program.to_str().unwrap()).frequent().count();
-        (named >= STACKS).then_some(())
+    // A stack that follows another one unseen is sampled in a later turn, which can take half a minute.
+    wait_for("all stacks of both workers", || {
+        let [by_agent, unnamed] =
+            ids.map(|id| Shown::of(&collector, id, program.to_str().unwrap()));
+        // The main thread reads.
+        let is_whole = by_agent.frequent().count() >= STACKS && unnamed.sampled().count() > STACKS;
+        is_whole.then_some(())
     });
     let known = workers.map(|worker| number(&worker.finish(), "stacks"));
     assert!(has_names(&collector, "agent") && !has_names(&collector, "collector"));
