@@ -49,6 +49,8 @@ use serde_json::{Value, json};
 
 /// For tests of other things than the time limit, which a busy machine exceeds.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(60);
+/// Part of a processor that the agent may use while 64 threads move ten times a second.
+const STACKS_CPU_LIMIT: f64 = 0.2;
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -96,7 +98,9 @@ fn main() -> Result<()> {
             json!({ "report": report(&agent.finish()) })
         }
         "stacks" => {
-            let agent = start()?;
+            // Enough to see each thread in each of its waits soon.
+            let builder = Agent::builder().cpu_limit(STACKS_CPU_LIMIT);
+            let agent = builder.collector(url).worker(worker).start()?;
             stacks::start();
             wait_for_end_of_input();
             json!({ "stacks": stacks::STACKS, "report": report(&agent.finish()) })

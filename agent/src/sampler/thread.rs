@@ -101,10 +101,10 @@ pub(super) struct BlockedAt {
     pub(super) state: State,
     pub(super) attribution: Attribution,
     pub(super) task_word: u64,
-    /// Visits since the site was last verified.
-    pub(super) visits: u32,
-    /// Visits after which the site is verified.
-    pub(super) verify_after: u32,
+    /// When it was last seen there.
+    pub(super) seen_ns: u64,
+    /// When the site is verified.
+    pub(super) verify_at_ns: u64,
 }
 
 /// What a thread is counted as.

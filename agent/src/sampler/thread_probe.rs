@@ -11,7 +11,6 @@ use std::collections::VecDeque;
 
 use profiler_core::{NoStack, State, Weight};
 
-use self::blocked::IDLE_CPU_NS;
 use self::early::YoungThreads;
 use self::span::learn_span;
 use self::unarmed::UnarmedThread;
@@ -327,6 +326,15 @@ impl ThreadProbe {
         }
     }
 
+    /// A thread that was seen blocked has run since then, and nothing tells when: it is taken to have
+    /// stayed for half of the time.
+    fn assume_half_idle(&mut self, thread: &mut Thread, cpu_ns: u64, now: u64) {
+        if let LastObservation::Blocked(at) = thread.observation {
+            let ran_since = now.saturating_sub(thread.time.ran_ns(cpu_ns));
+            self.assume_idle(thread, at.seen_ns.midpoint(ran_since));
+        }
+    }
+
     fn count_sample(&mut self, thread: &mut Thread, sample: &Sample<'_>, tick: TickTimes) {
         if sample.task_word.is_none() && thread.cell.is_some() {
             // It began its first task after it was asked. Its time waits for a sample with a task.
@@ -367,7 +375,7 @@ impl ThreadProbe {
         }
     }
 
-    /// Visits a thread at a tick. Returns whether it has run since its last visit.
+    /// Visits a thread at a tick. Returns whether it may have been elsewhere since its last visit.
     pub(super) fn visit(&mut self, thread: &mut Thread, now: u64) -> bool {
         let Some(cpu_ns) = process::thread_cpu_ns(thread.id) else {
             self.mark_gone(thread);
@@ -378,12 +386,13 @@ impl ThreadProbe {
             self.mark_gone(thread);
             return false;
         }
-        if thread.is_new {
+        let was_new = thread.is_new;
+        if was_new {
             self.adopt(thread, now);
         } else if self.still_blocked(thread, cpu_ns, now) {
             return false;
         }
-        let ran = thread.time.ran_ns(cpu_ns) > IDLE_CPU_NS;
+        self.assume_half_idle(thread, cpu_ns, now);
         self.count_idle(thread);
         thread.time.advance(now, cpu_ns);
         self.find_blocked(thread, now);
@@ -392,7 +401,7 @@ impl ThreadProbe {
         }
         self.check_silence(thread, cpu_ns, now);
         self.attribute_overdue(thread, now);
-        ran
+        !was_new
     }
 
     /// Looks at a thread for the first time, and asks it for the place where it runs next.

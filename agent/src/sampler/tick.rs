@@ -234,8 +234,8 @@ impl Sampler {
         };
         self.visits.mark_seen(thread);
         let new_from = thread.is_new.then(|| process::thread_cpu_ns(self.own_id)).flatten();
-        let ran = self.probe.visit(thread, now);
-        self.visits.schedule(thread, ran && !thread.of_agent);
+        let moved = self.probe.visit(thread, now);
+        self.visits.schedule(thread, moved && !thread.of_agent);
         let new_to = new_from.and_then(|_| process::thread_cpu_ns(self.own_id));
         new_to.unwrap_or(0).saturating_sub(new_from.unwrap_or(0))
     }
@@ -271,6 +271,7 @@ impl Sampler {
             }
         }
         self.probe.meter.count_start(new_ns);
+        self.probe.meter.count_visits(monotonic_ns().saturating_sub(begin_ns));
     }
 
     /// Removes the threads that were found gone at this tick.

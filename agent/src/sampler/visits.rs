@@ -1,10 +1,12 @@
-//! Which threads are visited at a tick: every thread now and then, one that ran lately often, one
-//! that has been idle for long about once a second.
+//! Which threads are visited at a tick: every thread now and then, one that moves often, one that has
+//! been idle for long about once a second.
 //!
-//! A visit of a thread that has not run lets its next one wait twice as long. So the number of visits
-//! in a tick depends on how many threads run, not on how many there are. Due visits wait in a queue,
-//! and a tick makes as many of them as its budget allows; the rest come first at the next tick.
-//! A thread whose timer expired is looked at without waiting for its visit.
+//! The distance of two visits follows the stays of the thread: it is half of the shortest recent one,
+//! and less while the current stay is short. So a thread that waits in one place after another is seen
+//! in each, and the number of visits in a tick depends on how many threads move, not on how many there
+//! are. Distances vary by chance, so that visits do not keep step with a thread that repeats itself.
+//! Due visits wait in a queue, and a tick makes as many of them as its budget allows; the rest come
+//! first at the next tick. A thread whose timer expired is looked at without waiting for its visit.
 
 use std::collections::VecDeque;
 
@@ -16,18 +18,57 @@ const WHEEL_TICKS: u64 = 128;
 /// Most ticks between two visits of a thread, and about the time between two.
 const PACE_TICKS_MAX: u64 = 100;
 const PACE_NS_MAX: u64 = 1_000_000_000;
+/// The part of a stay after which the next visit follows, while the stay is short and when it has
+/// become longer than the recent ones.
+const YOUNG_STAY_PART: u64 = 4;
+const OLD_STAY_PART: u64 = 16;
+/// The part of the shortest recent stay that is between two visits.
+const SHORTEST_STAY_PART: u64 = 2;
 
 /// When a thread is visited.
-#[derive(Clone, Copy, Default, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
-    /// Ticks between its last visit and its next one.
-    ticks: u64,
+    /// Since when it has been seen in one place.
+    stay_tick: u64,
+    /// Ticks of its shortest recent stay: at most doubled by each longer one.
+    shortest_ticks: u64,
     due_tick: u64,
     /// Where in the wheel it is, if it is there.
     wheel_tick: Option<u64>,
     is_queued: bool,
     /// The tick at which it was last looked at.
     seen_tick: u64,
+}
+
+impl Default for Pace {
+    fn default() -> Pace {
+        Pace {
+            stay_tick: 0,
+            shortest_ticks: PACE_TICKS_MAX * SHORTEST_STAY_PART,
+            due_tick: 0,
+            wheel_tick: None,
+            is_queued: false,
+            seen_tick: 0,
+        }
+    }
+}
+
+impl Pace {
+    /// The thread was looked at, and has moved since the last time or not.
+    fn update_stay(&mut self, tick: u64, moved: bool) {
+        if moved {
+            let stayed = tick.saturating_sub(self.stay_tick).max(1);
+            self.shortest_ticks = stayed.min(self.shortest_ticks * 2);
+            self.stay_tick = tick;
+        }
+    }
+
+    /// Ticks until the next visit, on average.
+    fn distance(&self, tick: u64) -> u64 {
+        let stayed = tick.saturating_sub(self.stay_tick);
+        let young = 1 + stayed / YOUNG_STAY_PART;
+        young.min(self.shortest_ticks / SHORTEST_STAY_PART).max(stayed / OLD_STAY_PART)
+    }
 }
 
 /// The due visits, and a wheel of the later ones.
@@ -40,6 +81,7 @@ pub(super) struct Visits {
     queue: VecDeque<u32>,
     /// Most ticks between two visits.
     ticks_max: u64,
+    random: u64,
 }
 
 impl Visits {
@@ -49,6 +91,7 @@ impl Visits {
             wheel: (0..WHEEL_TICKS).map(|_| Vec::new()).collect(),
             queue: VecDeque::new(),
             ticks_max: 1,
+            random: 1,
         };
         visits.set_interval(interval_ns);
         visits
@@ -83,6 +126,7 @@ impl Visits {
         if !thread.pace.is_queued {
             thread.pace.is_queued = true;
             thread.pace.due_tick = self.tick;
+            thread.pace.stay_tick = self.tick;
             self.queue.push_front(thread.id);
         }
     }
@@ -128,15 +172,27 @@ impl Visits {
         std::mem::replace(&mut thread.pace.seen_tick, self.tick) == self.tick
     }
 
-    /// The thread was looked at. `ran`: visit it at the next tick.
-    pub(super) fn schedule(&mut self, thread: &mut Thread, ran: bool) {
+    /// The thread was looked at. `moved`: it may have been elsewhere since the last time.
+    pub(super) fn schedule(&mut self, thread: &mut Thread, moved: bool) {
+        thread.pace.update_stay(self.tick, moved);
+        let distance = thread.pace.distance(self.tick);
+        // Within a quarter of the distance.
+        let spread = distance / 2;
+        let varied = distance - spread / 2 + self.next_random() % (spread + 1);
         let pace = &mut thread.pace;
-        pace.ticks = if ran { 1 } else { (pace.ticks * 2).clamp(1, self.ticks_max) };
-        pace.due_tick = self.tick + pace.ticks;
+        pace.due_tick = self.tick + varied.clamp(1, self.ticks_max);
         let due_tick = pace.due_tick;
         if !pace.is_queued {
             self.enter(thread, due_tick);
         }
+    }
+
+    /// Xorshift: the visits need no better one.
+    fn next_random(&mut self) -> u64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.random
     }
 
     fn enter(&mut self, thread: &mut Thread, due_tick: u64) {
@@ -161,13 +217,13 @@ mod tests {
 
     const TICK_NS: u64 = 10_000_000;
 
-    /// Runs `ticks` ticks with a budget of `visits_max` visits each; `ran` tells which threads ran
+    /// Runs `ticks` ticks with a budget of `visits_max` visits each; `moved` tells which threads moved
     /// since their last visit. Returns the ticks at which each thread was visited.
     fn visits(
         threads: u32,
         ticks: u64,
         visits_max: usize,
-        mut ran: impl FnMut(u32, u64) -> bool,
+        mut moved: impl FnMut(u32, u64) -> bool,
     ) -> BTreeMap<u32, Vec<u64>> {
         let mut visits = Visits::new(TICK_NS);
         let mut table = ThreadTable::default();
@@ -187,8 +243,8 @@ mod tests {
                 if visits.is_due(thread) {
                     made += 1;
                     visited.entry(id).or_default().push(tick);
-                    let ran = ran(id, tick);
-                    visits.schedule(thread, ran);
+                    let moved = moved(id, tick);
+                    visits.schedule(thread, moved);
                 }
             }
         }
@@ -197,17 +253,39 @@ mod tests {
 
     #[test]
     fn an_idle_thread_is_visited_about_once_a_second() {
-        let visited = visits(1, 1_000, 10, |_, _| false);
-        let ticks = &visited[&0];
-        assert_eq!(ticks[..8], [0, 1, 3, 7, 15, 31, 63, 127]);
-        assert!(ticks.windows(2).skip(7).all(|pair| pair[1] - pair[0] == 100), "{ticks:?}");
+        let visited = visits(1, 2_000, 10, |_, _| false);
+        let (first, later): (Vec<u64>, Vec<u64>) =
+            visited[&0].iter().copied().partition(|tick| *tick < 1_000);
+        assert!(first.len() < 40, "{first:?}");
+        assert!(
+            later.windows(2).all(|pair| (75..=100).contains(&(pair[1] - pair[0]))),
+            "{later:?}"
+        );
     }
 
     #[test]
-    fn a_thread_that_ran_is_visited_at_every_tick() {
+    fn a_thread_that_moves_is_visited_at_every_tick() {
         let visited = visits(3, 50, 10, |id, _| id == 1);
         assert_eq!(visited[&1].len(), 50);
-        assert!(visited[&0].len() < 8 && visited[&2].len() < 8);
+        assert!(visited[&0].len() < 16 && visited[&2].len() < 16, "{visited:?}");
+    }
+
+    #[test]
+    fn a_short_stay_after_a_long_one_is_seen() {
+        // Nine tenths of the time in one place, and a tenth in another.
+        let is_short = |tick: u64| tick % 100 >= 90;
+        let mut last_tick = 0;
+        let moved = |_, tick: u64| {
+            let moved = tick / 100 != last_tick / 100 || is_short(tick) != is_short(last_tick);
+            last_tick = tick;
+            moved
+        };
+        let visited = &visits(1, 10_000, 10, moved)[&0];
+        let mut seen: Vec<u64> =
+            visited.iter().filter(|tick| is_short(**tick)).map(|tick| tick / 100).collect();
+        seen.dedup();
+        assert!(seen.len() > 95, "{} of 100", seen.len());
+        assert!(visited.len() < 5_000, "{} visits", visited.len());
     }
 
     #[test]

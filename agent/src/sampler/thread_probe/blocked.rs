@@ -2,15 +2,12 @@
 
 use super::*;
 
-/// A blocked thread whose CPU clock moved by no more than this was woken for a moment at most; it
-/// is counted where it was.
-pub(super) const IDLE_CPU_NS: u64 = 10_000;
 /// Most attempts in one tick to read a blocked thread that moves meanwhile.
 const REMOTE_TRIES_MAX: u32 = 2;
-/// Visits after which a blocked thread's site is verified although its CPU clock stands still: about
-/// a second after it was seen blocked, and then every 100 seconds.
-const FIRST_VERIFY_VISITS: u32 = 8;
-const VERIFY_VISITS: u32 = 100;
+/// Time after which a blocked thread's site is verified although its CPU clock stands still: first
+/// after it was seen blocked, and then again and again.
+const FIRST_VERIFY_NS: u64 = 1_000_000_000;
+const VERIFY_NS: u64 = 100_000_000_000;
 
 impl ThreadProbe {
     /// Finds out whether the thread is blocked now, and where.
@@ -54,17 +51,16 @@ impl ThreadProbe {
         let LastObservation::Blocked(mut at) = thread.observation else {
             return false;
         };
-        if thread.time.ran_ns(cpu_ns) > IDLE_CPU_NS || at.task_word != thread.task_word() {
+        if thread.time.ran_ns(cpu_ns) > 0 || at.task_word != thread.task_word() {
             return false;
         }
-        at.visits += 1;
-        let verify = at.visits >= at.verify_after;
+        at.seen_ns = now;
+        let verify = now >= at.verify_at_ns;
         if verify {
             if !self.is_still_at(thread, at.site) {
                 return false;
             }
-            at.visits = 0;
-            at.verify_after = VERIFY_VISITS;
+            at.verify_at_ns = now + VERIFY_NS;
             // Its frame may change, because it may no longer be young.
             let levels = thread.levels(at.task_word);
             let node = at.attribution.node;
@@ -145,8 +141,8 @@ impl ThreadProbe {
                     state,
                     attribution,
                     task_word,
-                    visits: 0,
-                    verify_after: FIRST_VERIFY_VISITS,
+                    seen_ns: now,
+                    verify_at_ns: now + FIRST_VERIFY_NS,
                 });
                 self.count_blocked(thread, attribution, state);
                 if site.waits_for_signals() {

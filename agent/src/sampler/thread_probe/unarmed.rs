@@ -3,7 +3,7 @@
 //! A thread has no timer before its first visit, while it blocks the signal, and while the system
 //! refuses timers. The C library blocks all signals while a thread starts, which takes long on a busy
 //! machine, so the first visit often finds that. Regular visits are not enough: a tick that spends
-//! more than it may visits no known thread, and of the new ones the newest first.
+//! more than it may visits few known threads, and of the new ones the newest first.
 
 use std::ops::Range;
 
@@ -15,6 +15,8 @@ const LOOKED_AT_MAX: usize = 256;
 const VISITED_MAX: usize = 16;
 /// CPU time after which a thread without a timer is visited before others. A start takes less.
 const RAN_MIN_NS: u64 = 1_000_000;
+/// CPU time after which one that was visited before is visited again.
+const RAN_SHORTLY_MIN_NS: u64 = 10_000;
 /// Shortest and longest time between two looks at a thread; twice the last one if it has not run.
 const WAIT_NS: Range<u64> = 10_000_000..80_000_000;
 /// Most threads that wait here; those beyond wait for their regular visits.
@@ -80,7 +82,7 @@ impl ThreadProbe {
                 if has_run {
                     unarmed.cpu_ns = cpu_ns;
                     ran.push(unarmed.id);
-                } else if ran_ns > IDLE_CPU_NS && !thread.is_new {
+                } else if ran_ns > RAN_SHORTLY_MIN_NS && !thread.is_new {
                     ran_shortly.push(unarmed.id);
                 }
             }

@@ -41,10 +41,13 @@ struct Shown {
 }
 
 impl Shown {
-    fn of(collector: &Collector, worker: &str, program: &str) -> Shown {
+    /// Returns `None` while the collector names functions.
+    fn of(collector: &Collector, worker: &str, program: &str) -> Option<Shown> {
         let path = format!("/api/v1/profile?from=-1h&worker={worker}&by=line");
         let answer = collector.json(&path);
-        assert!(!answer["unnamed"]["pending"].as_bool().unwrap(), "{}", answer["unnamed"]);
+        if answer["unnamed"]["pending"].as_bool().unwrap() {
+            return None;
+        }
         let tick_ns = number(&answer, "sampled_ns") / number(&answer, "ticks");
         let mut paths: Vec<Vec<ShownFrame>> = vec![Vec::new()];
         let mut times_ns: BTreeMap<Vec<ShownFrame>, u64> = BTreeMap::new();
@@ -65,7 +68,7 @@ impl Shown {
         let stacks: BTreeMap<_, _> =
             times_ns.into_iter().map(|(stack, time_ns)| (stack, time_ns / tick_ns)).collect();
         let samples = stacks.values().sum();
-        Shown { stacks, samples }
+        Some(Shown { stacks, samples })
     }
 
     /// Stacks with enough samples to be in each profile.
@@ -122,21 +125,21 @@ fn a_program_has_the_same_frames_by_its_agent_and_by_the_collector() {
         let sampled_ns = ids.map(|id| number(&profile(&collector, id), "sampled_ns"));
         (sampled_ns.into_iter().min() >= Some(SAMPLED_NS)).then_some(())
     });
+    assert!(has_names(&collector, "agent") && !has_names(&collector, "collector"));
     let program = programs.whole();
-    // A stack that follows another one unseen is sampled in a later turn, which can take half a minute.
+    upload(&collector, &program);
+    let shown = || ids.map(|id| Shown::of(&collector, id, program.to_str().unwrap()));
     wait_for("all stacks of both workers", || {
-        let [by_agent, unnamed] =
-            ids.map(|id| Shown::of(&collector, id, program.to_str().unwrap()));
-        // The main thread reads.
-        let is_whole = by_agent.frequent().count() >= STACKS && unnamed.sampled().count() > STACKS;
-        is_whole.then_some(())
+        let is_whole = |shown: &Option<Shown>| {
+            shown.as_ref().is_some_and(|shown| shown.frequent().count() >= STACKS)
+        };
+        shown().iter().all(is_whole).then_some(())
     });
     let known = workers.map(|worker| number(&worker.finish(), "stacks"));
-    assert!(has_names(&collector, "agent") && !has_names(&collector, "collector"));
-    upload(&collector, &programs.whole());
-
-    let [by_agent, by_collector] =
-        ids.map(|id| Shown::of(&collector, id, program.to_str().unwrap()));
+    let [by_agent, by_collector] = wait_for("the names of both workers", || {
+        let [by_agent, by_collector] = shown();
+        Some([by_agent?, by_collector?])
+    });
     for (one, other) in [(&by_agent, &by_collector), (&by_collector, &by_agent)] {
         let mut samples = 0;
         let mut frames = 0;
