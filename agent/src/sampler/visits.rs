@@ -20,7 +20,7 @@ const PACE_TICKS_MAX: u64 = 100;
 const PACE_NS_MAX: u64 = 1_000_000_000;
 /// The part of a stay after which the next visit follows, while the stay is short and when it has
 /// become longer than the recent ones.
-const YOUNG_STAY_PART: u64 = 4;
+const YOUNG_STAY_PART: u64 = 2;
 const OLD_STAY_PART: u64 = 16;
 /// The part of the shortest recent stay that is between two visits.
 const SHORTEST_STAY_PART: u64 = 2;
