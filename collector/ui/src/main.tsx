@@ -15,7 +15,16 @@ import { nowMs } from './core/clock';
 import { chooseTheme, chosenTheme, prepareColors } from './core/colors';
 import { useKeys } from './core/keys';
 import { safeText } from './core/names';
-import { disconnectedAt, ingestStopped, pauseTime, togglePause, usePausedSeconds } from './core/query';
+import {
+  checkFirstView,
+  disconnectedAt,
+  firstView,
+  ingestStopped,
+  pauseTime,
+  releaseFirstView,
+  togglePause,
+  usePausedSeconds,
+} from './core/query';
 import { fetchSession, session } from './core/session';
 import { fetchTaskNames } from './core/task-names';
 import { isLive, resolveRange, utcOffset } from './core/time';
@@ -74,13 +83,13 @@ function App() {
   const { page, item, params } = useAddress();
   const [help, setHelp] = useState(false);
   const range = resolveRange(rangeOf(params), nowMs());
+  // The effects of the view, which send its requests, have run.
+  useEffect(checkFirstView, []);
   const links = session.use()?.sql ? [...LINKS, SQL_LINK] : LINKS;
   useEffect(() => {
     const label = item === null ? ([...LINKS, SQL_LINK].find(([to]) => to === page)?.[1] ?? page) : safeText(item, 60);
     document.title = page === '' ? 'Emberline' : `${label} · Emberline`;
-    // The links do not all fit on a phone.
-    const shownLink = document.querySelector('nav [aria-current]');
-    shownLink?.parentElement?.scrollTo({ left: (shownLink as HTMLElement).offsetLeft - SEEN_BEFORE_PX });
+    scrollToShownLink();
   }, [page, item]);
   useKeys((key, target) => {
     const at = /^[1-9]$/.test(key) ? Number(key) - 1 : links.length;
@@ -144,6 +153,12 @@ function App() {
       {help && <Help onClose={() => setHelp(false)} />}
     </div>
   );
+}
+
+/** The links do not all fit on a phone. */
+function scrollToShownLink() {
+  const link = document.querySelector<HTMLElement>('nav [aria-current]');
+  link?.parentElement?.scrollTo({ left: link.offsetLeft - SEEN_BEFORE_PX });
 }
 
 function view(page: string, item: string | null) {
@@ -264,12 +279,26 @@ function ConnectionBanner() {
  */
 const FIRST_WAIT_MS = 1000;
 
+/** How long the view may wait for its answers before it is shown without them. */
+const ANSWERS_WAIT_MS = 300;
+
 const first = Promise.allSettled([
   fetchTaskNames().then((answer) => prepareColors(answer.names.map((task) => task.name))),
   fetchSession(),
   VIEWS[currentAddress().page]?.begin(),
 ]);
 // Errors and late answers are shown by the page itself.
-void Promise.race([first, new Promise((done) => setTimeout(done, FIRST_WAIT_MS))]).then(() =>
-  render(<App />, document.getElementById('page')!),
-);
+void Promise.race([first, after(FIRST_WAIT_MS)]).then(async () => {
+  const page = document.getElementById('page')!;
+  // Nothing is laid out and painted before the view has its answers.
+  page.hidden = true;
+  render(<App />, page);
+  setTimeout(releaseFirstView, ANSWERS_WAIT_MS);
+  await firstView;
+  page.hidden = false;
+  scrollToShownLink();
+});
+
+function after(ms: number): Promise<void> {
+  return new Promise((done) => setTimeout(done, ms));
+}

@@ -65,6 +65,28 @@ function listen(): void {
 document.addEventListener('visibilitychange', listen);
 listen();
 
+/** First responses to the requests of the first view, kept until all are there. `undefined` after that. */
+let held: (() => void)[] | undefined = [];
+let firstRequests = 0;
+let setReleased: () => void;
+/** Resolves when the first view has its responses, before they are rendered. */
+export const firstView = new Promise<void>((done) => {
+  setReleased = done;
+});
+
+/** Renders the responses that were kept; later ones are rendered as they arrive. */
+export function releaseFirstView(): void {
+  const kept = held;
+  held = undefined;
+  setReleased();
+  kept?.forEach((show) => show());
+}
+
+/** Releases the first view if all its requests, which have been sent, have a response. */
+export function checkFirstView(): void {
+  if (held && held.length >= firstRequests) releaseFirstView();
+}
+
 /** When the user paused, by the collector's clock. */
 export const pauseTime = new Observable<number | null>(null);
 /** Since when the collector has not responded, by the browser's clock. */
@@ -132,6 +154,15 @@ export function useQuery<T>(
     let failures = 0;
     let due = false;
     let known = flushCount.value;
+    let isHeld = held !== undefined;
+    if (isHeld) firstRequests += 1;
+    const show = (next: QueryState<T> | ((old: QueryState<T>) => QueryState<T>)) => {
+      if (held && isHeld) {
+        isHeld = false;
+        held.push(() => setAnswer(next));
+        checkFirstView();
+      } else setAnswer(next);
+    };
     const later = (ms: number) => {
       timer = window.setTimeout(() => void step(false), ms);
     };
@@ -154,14 +185,14 @@ export function useQuery<T>(
         const value = await newest.current(stop.signal);
         failures = 0;
         disconnectedAt.set(null);
-        setAnswer({ value, key, problem: undefined, waiting: false });
+        show({ value, key, problem: undefined, waiting: false });
         if (live) later(Math.max(intervalMs, REST_FACTOR * (performance.now() - begun)));
       } catch (error) {
         if (stop.signal.aborted) return;
         const problem = error as ApiError;
         if (problem.kind === 'login') goToLogin();
         if (problem.kind === 'connection' && disconnectedAt.value === null) disconnectedAt.set(Date.now());
-        setAnswer((old) => ({ value: old.value, key: old.key, problem, waiting: false }));
+        show((old) => ({ value: old.value, key: old.key, problem, waiting: false }));
         if (problem.kind !== 'request' || live) later(Math.min(RETRY_MAX_MS, RETRY_MS * 2 ** failures++));
       }
     };

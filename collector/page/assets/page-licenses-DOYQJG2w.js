@@ -1,1 +1,0 @@
-import{Ct as e,Z as t,bt as n,en as r,in as i,pt as a}from"./page-common-XJZWcbF4.js";function o(){let[o,s]=i();return r(()=>{n(e(`licenses.txt`)).then(e=>e.text()).then(s,()=>s(`The collector cannot be reached.`))},[]),o===void 0?a(t,{}):a(`section`,{children:[a(`h2`,{children:`Licenses`}),a(`pre`,{class:`licenses`,children:o})]})}export{o as LicensesPage};
