@@ -577,6 +577,26 @@ export function pageChecks({ browser, checks, open, at, parameter, graph, apiUrl
     await page.context().close();
   }
 
+  /** The page waits for the answers of its first view, but not for long. */
+  async function lateAnswer() {
+    const page = await open(browser, checks);
+    let answer;
+    const isDue = new Promise((due) => {
+      answer = due;
+    });
+    await page.route('**/api/v1/timeline?*', async (route) => {
+      await isDue;
+      await route.continue();
+    });
+    await page.goto(at('profile'));
+    await page.waitForSelector('.flame canvas[data-rects]', { state: 'visible' });
+    checks.equal(await page.locator('.timeline').count(), 0, 'a view is shown without an answer that is late');
+    answer();
+    await page.waitForSelector('.timeline canvas', { state: 'visible' });
+    checks.expect(true, 'a late answer is shown when it arrives');
+    await page.context().close();
+  }
+
   async function typedRanges() {
     const page = await open(browser, checks);
     await page.goto(at('workers'));
@@ -699,6 +719,7 @@ export function pageChecks({ browser, checks, open, at, parameter, graph, apiUrl
       filesOfTasks,
       failedTasks,
       ranges,
+      lateAnswer,
       typedRanges,
       invalidAddresses,
       liveAndPaused,
