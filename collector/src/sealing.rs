@@ -6,6 +6,7 @@
 //! files are removed once the tables hold it.
 
 use std::io;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -65,16 +66,28 @@ impl Sealer {
         Sealer { state, ingest, retention, sealing: Mutex::default() }
     }
 
-    /// Seals all rows in memory. Returns whether there were any.
+    /// Seals all rows in memory, and what is open now. Returns whether there was anything new.
     ///
     /// # Errors
     /// If the log or the tables cannot be written; the next call retries with the same rows.
     pub(crate) fn seal(&self) -> Result<bool, SealError> {
         let _one_at_a_time = lock(&self.sealing);
+        // Before the rows are taken: what changes later is for the next sealing.
+        let lives_changed = self.state.lives_changed.swap(false, Ordering::AcqRel);
+        let sealed = self.seal_rows(lives_changed);
+        if sealed.is_err() {
+            self.state.lives_changed.store(true, Ordering::Release);
+        }
+        sealed
+    }
+
+    fn seal_rows(&self, lives_changed: bool) -> Result<bool, SealError> {
         let state = &*self.state;
         let is_ledger_sealed = read(&state.ledger).ended_bytes() == 0;
         let is_telemetry_sealed = !read(&state.telemetry).has_unsealed();
-        if read(&state.windows).count() == 0 && is_ledger_sealed && is_telemetry_sealed {
+        let has_no_rows =
+            read(&state.windows).count() == 0 && is_ledger_sealed && is_telemetry_sealed;
+        if has_no_rows && !lives_changed {
             // Hours may be left of flushes that were admitted and could not be logged.
             *lock(&self.ingest.late) = LateHours::default();
             state.tables.publish_losses()?;

@@ -4,7 +4,7 @@
 //! both.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 
 use profiler_core::{Epoch, TaskRecord, WorkerId};
@@ -53,6 +53,8 @@ pub(crate) struct CollectorState {
     pub(crate) events: Events,
     /// Flushes applied since the start.
     pub(crate) flushes: AtomicU64,
+    /// Whether an agent has moved or ended since the last sealing: the tables show it as it was before.
+    pub(crate) lives_changed: AtomicBool,
     pub(crate) task_counters: TaskCounters,
     /// What other servers are to receive.
     pub(crate) forwards: Forwards,
@@ -113,6 +115,7 @@ impl CollectorState {
             telemetry: RwLock::new(UnsealedTelemetry::new(manifest, RUNS_MAX)),
             events: Events::new(),
             flushes: AtomicU64::new(0),
+            lives_changed: AtomicBool::new(false),
             task_counters: TaskCounters::default(),
             forwards: Forwards::default(),
             limits,
@@ -219,6 +222,7 @@ impl CollectorState {
     ) {
         let was_gone = matches!(session.presence, Presence::Gone(_));
         session.end(disconnect);
+        self.lives_changed.store(true, Ordering::Release);
         if !was_gone {
             warn_of_end(cell, session, disconnect.reason);
             self.events.worker(EventKind::WorkerGone, cell, session, self.clock.now());
@@ -251,6 +255,7 @@ impl CollectorState {
     pub(crate) fn forget_open(&self, worker: &WorkerId, epoch: Epoch) {
         write(&self.ledger).forget_open_tasks(worker, epoch);
         write(&self.telemetry).forget_open(worker, epoch);
+        self.lives_changed.store(true, Ordering::Release);
     }
 
     /// The tree with the names of what agents did not name.

@@ -274,7 +274,7 @@ impl Meter {
         VisitBudget { known_ns, new_ns }
     }
 
-    /// The visits of a tick took this long.
+    /// The visits of known threads in a tick took this long.
     pub(super) fn count_visits(&mut self, nanoseconds: u64) {
         self.visiting_ns = self.visiting_ns.saturating_sub_unsigned(nanoseconds).max(0);
     }

@@ -271,7 +271,8 @@ impl Sampler {
             }
         }
         self.probe.meter.count_start(new_ns);
-        self.probe.meter.count_visits(monotonic_ns().saturating_sub(begin_ns));
+        let spent_ns = monotonic_ns().saturating_sub(begin_ns);
+        self.probe.meter.count_visits(spent_ns.saturating_sub(new_ns));
     }
 
     /// Removes the threads that were found gone at this tick.

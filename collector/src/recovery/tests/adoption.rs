@@ -204,6 +204,37 @@ fn an_empty_folder_for_a_log_records_the_loss_of_a_disk() {
     assert!(next.state.tables.manifest().all_lost().count() > 0);
 }
 
+/// Other processes read nothing but the tables if the log is on a disk.
+#[test]
+fn the_tables_show_that_agents_moved_or_ended_without_a_further_flush() {
+    let objects = Objects::bucket_in_memory();
+    let mut fleet = fleet(&objects, 2);
+    fleet.flush(&[0, 1], "load;main");
+    let sealer = fleet.collector.sealer.clone();
+    assert!(sealer.seal().unwrap());
+    let read = || {
+        let (clock, limits) = (Clock::from_fn(|| at(50)), crate::limits::Limits::default());
+        let objects = objects.of_another_process();
+        CollectorState::open_read_only(clock, limits, objects).unwrap()
+    };
+    let cells = lock(&fleet.collector.state.registry).all();
+    let running = |state: &CollectorState| -> Vec<usize> {
+        let of_cell = |cell: &Arc<SessionCell>| {
+            crate::sync::read(&state.ledger).running_count(&cell.worker, cell.epoch)
+        };
+        cells.iter().map(of_cell).collect()
+    };
+    assert_eq!(running(&read()), [1, 1]);
+    let state = &fleet.collector.state;
+    state.forget_open(&cells[0].worker, cells[0].epoch);
+    let end = cells[1].disconnect(at(60), DisconnectReason::Clean);
+    state.end_life(&cells[1], &mut lock(&cells[1].state), end);
+    assert!(sealer.seal().unwrap());
+    assert_eq!(running(&read()), [0, 0]);
+    assert!(!sealer.seal().unwrap(), "nothing has changed since");
+    crash(fleet.collector);
+}
+
 /// A store in a bucket that `StoreWatch` looks at.
 fn watch(objects: &Objects, after: Duration, now: Instant) -> StoreWatch {
     let place = StorePlace::Directory("/none".into());
