@@ -213,7 +213,8 @@ fn the_tables_show_that_agents_moved_or_ended_without_a_further_flush() {
     let sealer = fleet.collector.sealer.clone();
     assert!(sealer.seal().unwrap());
     let read = || {
-        let (clock, limits) = (Clock::from_fn(|| at(50)), crate::limits::Limits::default());
+        let clock = Clock::from_fn(|| at(50));
+        let limits = crate::limits::Limits::default();
         let objects = objects.of_another_process();
         CollectorState::open_read_only(clock, limits, objects).unwrap()
     };
