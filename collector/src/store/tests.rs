@@ -124,17 +124,46 @@ fn a_crash_at_any_point_leaves_a_whole_version() {
     let merged = maintain(&tables, later(100));
     assert!(merged.merged > 0 && merged.deleted > 0, "{merged:?}");
     fleet.seal(&tables, &some_batch(9));
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let changes = changes.lock().unwrap().clone();
     let deletes = changes.iter().filter(|change| matches!(change, Change::Delete(_))).count();
     assert!(deletes > 100, "{deletes} files were deleted");
-    let mut versions = BTreeSet::new();
-    for length in 1..=changes.len() {
+    let crashes: Vec<Crashes> = std::thread::scope(|scope| {
+        let halves = [1, 2].map(|first| {
+            let lengths = (first..=changes.len()).step_by(2);
+            let changes = &changes;
+            let fleet = &fleet;
+            scope.spawn(move || crash_at_each(lengths, changes, fleet))
+        });
+        halves.map(|half| half.join().unwrap()).into()
+    });
+    let whole: BTreeSet<u64> = crashes.iter().flat_map(|half| half.whole.clone()).collect();
+    let torn: BTreeSet<u64> = crashes.iter().flat_map(|half| half.torn.clone()).collect();
+    assert!(whole.len() > 12, "{whole:?}");
+    assert!(torn.is_subset(&whole), "{torn:?} of {whole:?}");
+}
+
+/// The versions that stores have after a crash.
+#[derive(Default)]
+struct Crashes {
+    whole: BTreeSet<u64>,
+    /// Where the last file was torn.
+    torn: BTreeSet<u64>,
+}
+
+/// Opens the store as it is after each number of `changes`, and checks it.
+fn crash_at_each(
+    lengths: impl Iterator<Item = usize>,
+    changes: &[Change],
+    fleet: &Fleet,
+) -> Crashes {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let mut crashes = Crashes::default();
+    for length in lengths {
         let mut changes = changes[..length].to_vec();
         let whole = runtime.block_on(replay(&changes));
         let (tables, loaded) = Tables::open(Objects::over(Arc::new(whole))).unwrap();
         assert_eq!(loaded.reports, [""; 0]);
-        versions.insert(tables.manifest().version);
+        crashes.whole.insert(tables.manifest().version);
         // Only versions change the store, so most states were checked already.
         let is_version = |change: &Change| match change {
             Change::Put(path, _) => path.as_ref().starts_with("manifest/"),
@@ -148,10 +177,10 @@ fn a_crash_at_any_point_leaves_a_whole_version() {
             *content = content.slice(..content.len() / 2);
             let torn = runtime.block_on(replay(&changes));
             let (tables, _) = Tables::open(Objects::over(Arc::new(torn))).unwrap();
-            assert!(versions.contains(&tables.manifest().version));
+            crashes.torn.insert(tables.manifest().version);
         }
     }
-    assert!(versions.len() > 12, "{versions:?}");
+    crashes
 }
 
 #[test]
