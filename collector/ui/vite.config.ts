@@ -25,7 +25,7 @@ export const withoutFormatters: Plugin = {
  */
 const COMPILED_WHOLE = '//# allFunctionsCalledOnLoad\n';
 
-/** Shorter scripts are not compiled off the main thread. */
+/** In shorter scripts, the comment saves less than it costs: they hold what only some visits use. */
 const COMPILED_BYTES_MIN = 16_000;
 
 /** The comment must be the first line. Vite writes lists of dependencies above a banner, so this comes last. */
@@ -42,11 +42,12 @@ const compiledWhole: Plugin = {
 };
 
 /**
- * Chunks: what most views need, what all views with a flame graph need, and what shows tasks. What is
- * shown instead of the graph is loaded later. Each further chunk costs a request, and users visit more than one view.
+ * Chunks: the frame of all views with what most of them need, what all views with a flame graph need, and
+ * what shows tasks. What is shown instead of the graph is loaded later. Each further chunk costs a request,
+ * and users visit more than one view.
  */
 const COMMON =
-  /vite\/preload-helper|\/node_modules\/preact\/|\/src\/(core|flame\/(client|transferable))|\/src\/components\/(MultiSelect|FilterMenus|Timeline|timeline-draw|Lazy|Messages|TaskSummary|Tile)/;
+  /vite\/preload-helper|\/node_modules\/preact\/|\/src\/(main|style|core|flame\/(client|transferable))|\/src\/components\/(Account|CopyLink|ErrorBoundary|Help|RangePicker|RangeFields|MultiSelect|FilterMenus|Timeline|timeline-draw|Lazy|Messages|TaskSummary|Tile)/;
 const GRAPH = /\/src\/(flame|pages\/profile)/;
 const OTHER_VIEWS =
   /\/src\/(flame\/(chart|sandwich)|pages\/profile\/(ChartView|FunctionTable|SandwichView|TreeView|other-views))/;

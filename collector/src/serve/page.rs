@@ -282,7 +282,9 @@ mod tests {
             let files = scripts.iter().filter(|(file, _)| names.contains(file.path));
             files.map(|(file, _)| file.gzip.len()).sum()
         };
-        let (entry, text) = scripts.iter().find(|(file, _)| file.path.contains("/index-")).unwrap();
+        let document = FILES.iter().find(|file| file.path == "index.html").map(file_text).unwrap();
+        let is_entry = |file: &File| document.contains(file.path);
+        let (entry, text) = scripts.iter().find(|(file, _)| is_entry(file)).unwrap();
         let views: Vec<_> =
             scripts.iter().filter(|(file, _)| text.contains(&lazy_import(file))).collect();
         assert!(views.len() >= 8, "{}", views.len());

@@ -155,8 +155,12 @@ function App() {
   );
 }
 
-/** The links do not all fit on a phone. */
+/** Where the links scroll, because they do not all fit: the style sheet's limit of a phone. */
+const IS_NARROW = '(max-width: 760px)';
+
 function scrollToShownLink() {
+  // Elsewhere, asking for their places would only lay the page out early.
+  if (!matchMedia(IS_NARROW).matches) return;
   const link = document.querySelector<HTMLElement>('nav [aria-current]');
   link?.parentElement?.scrollTo({ left: link.offsetLeft - SEEN_BEFORE_PX });
 }

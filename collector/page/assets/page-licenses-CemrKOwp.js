@@ -1,1 +1,0 @@
-import{Ct as e,Et as t,Z as n,gt as r,rn as i,sn as a}from"./page-common-jHXeA-29.js";function o(){let[o,s]=a();return i(()=>{e(t(`licenses.txt`)).then(e=>e.text()).then(s,()=>s(`The collector cannot be reached.`))},[]),o===void 0?r(n,{}):r(`section`,{children:[r(`h2`,{children:`Licenses`}),r(`pre`,{class:`licenses`,children:o})]})}export{o as LicensesPage};
