@@ -427,6 +427,10 @@ pub const STREAMS_MAX: u32 = 64;
 /// Most bytes that a peer may send ahead on one stream, and on all streams of a connection together.
 pub const RECEIVE_WINDOW_BYTES: u32 = 256 << 10;
 
+/// An address with so many connections has its further ones served by threads of lower priority. A browser
+/// opens at most six.
+pub const CROWD_CONNECTIONS_MIN: usize = 8;
+
 /// Most bytes of one response that wait for the peer in the protocol's own buffers.
 pub const SEND_BUFFER_BYTES: usize = 64 << 10;
 

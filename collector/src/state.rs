@@ -6,6 +6,8 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
+use std::thread;
+use std::time::Duration;
 
 use profiler_core::{Epoch, TaskRecord, WorkerId};
 
@@ -28,6 +30,13 @@ use crate::task_counters::TaskCounters;
 use crate::telemetry::UnsealedTelemetry;
 use crate::tree::{Excerpt, Tree};
 use crate::windows::UnsealedWindows;
+
+/// Rows of a flush that the ledger takes at once. Readers and other flushes wait for one slice at most.
+const LEDGER_SLICE_ROWS: usize = 1_024;
+
+/// Time between two slices, in which those who wait get the ledger: without it, the thread that has just
+/// unlocked it would nearly always be the first to lock it again.
+const LEDGER_SLICE_GAP: Duration = Duration::from_micros(50);
 
 /// Any agent can cause these lines.
 static LOST: LineLimit = LineLimit::new();
@@ -179,9 +188,28 @@ impl CollectorState {
             flush.tasks.iter().for_each(|task| self.task_counters.count(task));
             let mut ledger = write(&self.ledger);
             flush.totals.into_iter().for_each(|totals| ledger.count(totals));
-            for record in flush.tasks {
+            drop(ledger);
+            self.insert_tasks(cell, owner, flush.tasks);
+        }
+    }
+
+    /// Inserts tasks in slices, which others see one by one.
+    fn insert_tasks(
+        &self,
+        cell: &SessionCell,
+        owner: Option<&Arc<Account>>,
+        tasks: Vec<TaskRecord>,
+    ) {
+        let mut tasks = tasks.into_iter();
+        while tasks.len() > 0 {
+            let mut ledger = write(&self.ledger);
+            for record in tasks.by_ref().take(LEDGER_SLICE_ROWS) {
                 let worker = cell.worker.clone();
                 ledger.upsert_of(owner, TaskRow { worker, epoch: cell.epoch, record });
+            }
+            drop(ledger);
+            if tasks.len() > 0 {
+                thread::sleep(LEDGER_SLICE_GAP);
             }
         }
     }

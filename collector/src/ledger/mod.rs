@@ -4,7 +4,8 @@
 //! has the rows that are in no table: running tasks; lost ones, which the collector ended for their
 //! worker and whose true end may still arrive; and ended ones until they are sealed. Ended rows are
 //! indexed by their stop, in chunks of a second that readers share: a question clones the pointers
-//! of the chunks under a short lock and reads them without it.
+//! of the chunks under a short lock and reads them without it. A chunk has few rows, because the next
+//! insert copies one that is being read.
 
 mod durations;
 mod phases;
@@ -29,7 +30,7 @@ use crate::rows::{LostTask, TaskRow};
 use crate::shares::Account;
 use crate::store::Manifest;
 
-use self::snapshot::{Chunk, RowPosition};
+use self::snapshot::{Chunk, ChunkKey, RowPosition};
 use self::totals_without_rows::Sums;
 pub(crate) use crate::rows::{
     EXECUTE, LongestTasks, NewestTasks, Selection, TaskFilter, TaskOrder, counts_in, overlaps,
@@ -116,12 +117,12 @@ pub(crate) struct Ledger {
     /// Names of `ended`, and of rows that were there since the last sealing.
     ended_names: KeyedSet<Arc<str>>,
     sealing_names: KeyedSet<Arc<str>>,
-    ended: BTreeMap<i64, Arc<Chunk>>,
+    ended: BTreeMap<ChunkKey, Arc<Chunk>>,
     /// The position of each row of `ended`.
     places: KeyedMap<TaskKey, RowPosition>,
     /// Rows being written to tables. Readers find them here until [`Ledger::sealed`]. They are
     /// never replaced, because a task ends once.
-    sealing: Vec<BTreeMap<i64, Arc<Chunk>>>,
+    sealing: Vec<BTreeMap<ChunkKey, Arc<Chunk>>>,
     sealing_rows: usize,
     /// Bytes of details: of running and lost rows, of ended rows, of rows being written.
     open_bytes: usize,
@@ -337,7 +338,8 @@ impl Ledger {
         let open = self.running.values().chain(self.lost.values());
         let parts = self.sealing.iter().chain([&self.ended]);
         // A chunk is a whole second, for questions that count whole seconds.
-        let later = parts.flat_map(|chunks| chunks.range(range.start().second()..));
+        let first = ChunkKey::first_of(range.start());
+        let later = parts.flat_map(|chunks| chunks.range(first..));
         let chunks = later.filter(|(_, chunk)| chunk.start_min < range.stop());
         TaskSnapshot {
             manifest: self.manifest.clone(),
@@ -532,7 +534,7 @@ impl Ledger {
         }
         self.places.insert(key, place);
         self.ended_bytes += row.text_bytes();
-        let chunk = self.ended.entry(stop.second()).or_insert_with(|| {
+        let chunk = self.ended.entry(ChunkKey::of(place)).or_insert_with(|| {
             Arc::new(Chunk { rows: BTreeMap::new(), start_min: Timestamp::MAX })
         });
         // Copies the chunk only while a question reads it.
@@ -543,13 +545,13 @@ impl Ledger {
 
     fn remove_ended(&mut self, key: &TaskKey) {
         let Some(place) = self.places.remove(key) else { return };
-        let second = place.0.second();
-        let chunk = self.ended.get_mut(&second).expect("a place leads to a chunk");
+        let chunk_key = ChunkKey::of(place);
+        let chunk = self.ended.get_mut(&chunk_key).expect("a place leads to a chunk");
         if let Some(row) = Arc::make_mut(chunk).rows.remove(&place) {
             self.ended_bytes -= row.text_bytes();
         }
         if chunk.rows.is_empty() {
-            self.ended.remove(&second);
+            self.ended.remove(&chunk_key);
         }
     }
 

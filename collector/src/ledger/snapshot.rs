@@ -1,17 +1,40 @@
 //! The ledger's rows as one question sees them.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use profiler_core::{TaskTotals, Timestamp};
+use profiler_core::{TaskTotals, TimeRange, Timestamp};
 
-use crate::rows::TaskRow;
+use crate::rows::{NewestTasks, TaskFilter, TaskRow, overlaps};
 use crate::store::Manifest;
+
+/// Rows that may arrive in a chunk. Few in tests, so that a second has several chunks.
+const CHUNK_ROWS_MAX: u64 = if cfg!(test) { 4 } else { 4_096 };
 
 /// The position of an ended row: its stop, then its arrival.
 pub(super) type RowPosition = (Timestamp, u64);
 
-/// Ended rows whose stops are in one second.
+/// The place of a chunk: the second of its rows' stops, then the block of their arrivals.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct ChunkKey {
+    second: i64,
+    block: u64,
+}
+
+impl ChunkKey {
+    pub(super) fn of(place: RowPosition) -> ChunkKey {
+        let (stop, arrival) = place;
+        ChunkKey { second: stop.second(), block: arrival / CHUNK_ROWS_MAX }
+    }
+
+    /// At or before all chunks with that stop or later ones.
+    pub(super) fn first_of(stop: Timestamp) -> ChunkKey {
+        ChunkKey { second: stop.second(), block: 0 }
+    }
+}
+
+/// Ended rows whose stops are in one second, and that arrived one after another.
 #[derive(Clone, Debug)]
 pub(super) struct Chunk {
     pub(super) rows: BTreeMap<RowPosition, Arc<TaskRow>>,
@@ -41,5 +64,49 @@ impl TaskSnapshot {
     /// The rows that are in no table; among them all that overlap the requested range.
     pub(crate) fn rows(&self) -> impl Iterator<Item = &Arc<TaskRow>> {
         self.open.iter().chain(self.chunks.iter().flat_map(|chunk| chunk.rows.values()))
+    }
+
+    /// Counts the rows that overlap the range and that the filter keeps, and selects the newest of them.
+    pub(crate) fn select_newest(
+        &self,
+        range: TimeRange,
+        filter: &TaskFilter,
+        selecting: &mut NewestTasks,
+    ) {
+        let is_kept = |row: &&Arc<TaskRow>| overlaps(row, range) && filter.keeps(row);
+        self.open.iter().filter(is_kept).for_each(|row| selecting.offer(row));
+        let keeps_all = *filter == TaskFilter::default();
+        let mut chunks: Vec<&Chunk> = self.chunks.iter().map(Arc::as_ref).collect();
+        chunks.sort_unstable_by_key(|chunk| Reverse(chunk.last_stop()));
+        for chunk in chunks {
+            if !(keeps_all && chunk.is_within(range)) {
+                chunk.rows.values().filter(is_kept).for_each(|row| selecting.offer(row));
+                continue;
+            }
+            selecting.count(chunk.rows.len() as u64);
+            // No row started after it stopped.
+            let from = selecting.wanted_from().unwrap_or(Timestamp::MIN);
+            let later = chunk.rows.range((from, 0)..).rev();
+            for (&(stop, _), row) in later {
+                match selecting.wanted_from() {
+                    Some(from) if stop < from => break,
+                    Some(from) if row.record.start < from => {}
+                    _ => selecting.keep(row.clone()),
+                }
+            }
+        }
+    }
+}
+
+impl Chunk {
+    fn last_stop(&self) -> Option<Timestamp> {
+        self.rows.last_key_value().map(|(&(stop, _), _)| stop)
+    }
+
+    /// Whether all rows overlap the range: they stopped in it.
+    fn is_within(&self, range: TimeRange) -> bool {
+        let first = self.rows.first_key_value().map(|(&(stop, _), _)| stop);
+        first.is_some_and(|stop| range.start() <= stop)
+            && self.last_stop().is_some_and(|stop| stop < range.stop())
     }
 }

@@ -158,7 +158,10 @@ impl Sealed {
 }
 
 fn sorted(mut rows: Vec<TaskRow>) -> Vec<TaskRow> {
-    rows.sort_by_key(|row| (std::cmp::Reverse(row.record.start), TaskKey::of(row)));
+    rows.sort_by(|a, b| {
+        let order = |row: &TaskRow| (std::cmp::Reverse(row.record.start), row.record.id, row.epoch);
+        order(a).cmp(&order(b)).then_with(|| a.worker.cmp(&b.worker))
+    });
     rows
 }
 
@@ -168,7 +171,7 @@ proptest! {
         steps in steps(), running_max in prop_oneof![Just(1_000usize), 1..12usize],
         from in 0..40i64, length in 1..20i64, limit in 1..20usize,
         name in prop::option::of(0..3u8), w in prop::option::of(0..2u8),
-        outcome in prop::option::of(0..6usize),
+        outcome in prop::option::of(0..6usize), key in prop::option::of(Just(String::new())),
     ) {
         let ledger = Ledger::new(Arc::new(Manifest::default()), running_max);
         let mut sealed = Sealed { ledger, taken: None, tables: Vec::new() };
@@ -183,7 +186,7 @@ proptest! {
         }
         let filter = TaskFilter {
             names: name.map(|name| format!("n{name}")).into_iter().collect(),
-            keys: vec!["".to_owned()],
+            keys: Vec::from_iter(key),
             workers: w.map(|w| format!("w{w}")).into_iter().collect(),
             outcomes: outcome.map(|outcome| Outcome::ALL[outcome]).into_iter().collect(),
             types: Vec::new(),
@@ -199,7 +202,8 @@ proptest! {
         }).cloned().collect());
         let mut selecting = NewestTasks::new(limit);
         let snapshot = sealed.ledger.snapshot(range);
-        let rows = snapshot.rows().chain(&sealed.tables);
+        snapshot.select_newest(range, &filter, &mut selecting);
+        let rows = sealed.tables.iter();
         rows.filter(|row| overlaps(row, range) && filter.keeps(row))
             .for_each(|row| selecting.offer(row));
         let found = selecting.done();
@@ -434,6 +438,22 @@ fn a_snapshot_does_not_change() {
     assert_eq!(outcomes(&before), [Outcome::Ok]);
     assert_eq!(outcomes(&between), [Outcome::Ok, Outcome::Ok]);
     assert_eq!(outcomes(&ledger.snapshot(TimeRange::ALL)), [Outcome::Failed, Outcome::Ok]);
+}
+
+#[test]
+fn an_insert_copies_one_chunk_of_what_a_question_reads() {
+    let mut ledger = Ledger::new(Arc::new(Manifest::default()), 10);
+    let upsert = |ledger: &mut Ledger, id| {
+        ledger.upsert(row((0, 0, id), "load", (1, Some(2)), Outcome::Ok));
+    };
+    (0..40).for_each(|id| upsert(&mut ledger, id));
+    let snapshot = ledger.snapshot(TimeRange::ALL);
+    assert!(snapshot.chunks.len() >= 10, "{} for 40 rows of a second", snapshot.chunks.len());
+    upsert(&mut ledger, 40);
+    let chunks = ledger.snapshot(TimeRange::ALL).chunks;
+    let shared = |chunk: &&Arc<Chunk>| snapshot.chunks.iter().any(|read| Arc::ptr_eq(read, chunk));
+    let copied = chunks.len() - chunks.iter().filter(shared).count();
+    assert_eq!((copied, snapshot.rows().count()), (1, 40));
 }
 
 #[test]

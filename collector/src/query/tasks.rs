@@ -180,8 +180,7 @@ impl CollectorState {
         }
         let (mut stored, snapshot) = self.rows_stored(*range, cancel);
         let mut selecting = NewestTasks::new(query.limit);
-        let kept = |row: &&Arc<TaskRow>| overlaps(row, *range) && filter.keeps(row);
-        snapshot.rows().filter(kept).for_each(|row| selecting.offer(row));
+        snapshot.select_newest(*range, filter, &mut selecting);
         stored.newest_tasks(*range, filter, &mut selecting)?;
         let aggregated = self.aggregated(query, &mut stored, &snapshot)?;
         Ok(TaskAnswer { selection: selecting.done(), aggregated, damaged: stored.damaged() })

@@ -107,13 +107,13 @@ pub(crate) struct NewestTasks {
 #[derive(PartialEq, Eq, Debug)]
 struct Newest(Arc<TaskRow>);
 
-/// Where a row stands: by start, the newest first.
-type Rank<'a> = (Reverse<Timestamp>, &'a WorkerId, Epoch, TaskId);
+/// Where a row stands: by start, the newest first; those of one start by the id of the task.
+type Rank<'a> = (Reverse<Timestamp>, TaskId, Epoch, &'a WorkerId);
 
 impl Newest {
     fn rank(&self) -> Rank<'_> {
         let Newest(row) = self;
-        (Reverse(row.record.start), &row.worker, row.epoch, row.record.id)
+        (Reverse(row.record.start), row.record.id, row.epoch, &row.worker)
     }
 }
 

@@ -23,6 +23,21 @@ pub(crate) struct NewestTaskScan<'a> {
     texts: Vec<(&'static str, Vec<&'a str>)>,
 }
 
+/// A row of a row group, without what does not decide whether it is among the newest.
+#[derive(Debug)]
+struct RankedRow {
+    number: usize,
+    start: i64,
+    id: u64,
+}
+
+impl RankedRow {
+    /// As in [`NewestTasks`], lowest first.
+    fn rank(&self) -> (Reverse<i64>, u64) {
+        (Reverse(self.start), self.id)
+    }
+}
+
 impl<'a> NewestTaskScan<'a> {
     /// Tasks that overlap `range` and that `filter` keeps.
     pub(crate) fn new(range: TimeRange, filter: &'a TaskFilter) -> NewestTaskScan<'a> {
@@ -58,20 +73,18 @@ impl<'a> NewestTaskScan<'a> {
         if !is_wanted(selecting, latest) {
             return Ok(());
         }
-        let starts: Vec<i64> =
-            segment.numbers(group, "start")?.into_iter().map(Option::unwrap_or_default).collect();
-        // Of the tasks of this group only the newest `limit` are read, and those with the same start as
-        // the last of them.
-        let mut counted: Vec<i64> =
-            starts.iter().zip(&counts).filter(|(_, counts)| **counts).map(|(at, _)| *at).collect();
-        let from = match counted.len().checked_sub(selecting.limit()) {
-            None | Some(0) => i64::MIN,
-            Some(index) => *counted.select_nth_unstable(index).1,
-        };
-        let is_selected = |(start, counts): (&i64, bool)| {
-            counts && from <= *start && is_wanted(selecting, *start)
-        };
-        let ranges = segment.ranges_where(group, starts.iter().zip(counts).map(is_selected));
+        let mut rows = Self::ranked(segment, group)?;
+        rows.retain(|row| counts[row.number] && is_wanted(selecting, row.start));
+        // Of the tasks of this group only the newest `limit` are read, and those that have the id of the
+        // last of them.
+        let mut ranks: Vec<_> = rows.iter().map(RankedRow::rank).collect();
+        let last = ranks.len().checked_sub(1).map(|last| last.min(selecting.limit() - 1));
+        let last = last.map(|last| *ranks.select_nth_unstable(last).1);
+        let mut is_selected = vec![false; counts.len()];
+        for row in rows.iter().filter(|row| Some(row.rank()) <= last) {
+            is_selected[row.number] = true;
+        }
+        let ranges = segment.ranges_where(group, is_selected.into_iter());
         for SealedTask { row, .. } in segment.rows(group, &ranges)? {
             // The ranges include a few other rows.
             if overlaps(&row, self.range) && self.filter.keeps(&row) {
@@ -79,6 +92,19 @@ impl<'a> NewestTaskScan<'a> {
             }
         }
         Ok(())
+    }
+
+    /// What decides which rows of a row group are the newest.
+    fn ranked(segment: &ListSegment, group: usize) -> Result<Vec<RankedRow>, StoreError> {
+        let starts = segment.numbers(group, "start")?;
+        let ids = segment.numbers(group, "id")?;
+        let rows = starts.into_iter().zip(ids).enumerate();
+        let ranked = rows.map(|(number, (start, id))| RankedRow {
+            number,
+            start: start.unwrap_or_default(),
+            id: id.unwrap_or_default().cast_unsigned(),
+        });
+        Ok(ranked.collect())
     }
 
     /// Whether each row of a row group matches; `None` if no row does.

@@ -11,6 +11,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, timeout_at};
 
 use super::activity::{Activity, Closing, Overdue};
 use super::limits::ConnectionLimits;
+use crate::limits::CROWD_CONNECTIONS_MIN;
 use crate::serve::identity::network_of;
 use crate::sync::lock;
 
@@ -29,19 +30,26 @@ const SWEEP_EVERY: Duration = Duration::from_secs(1);
 /// At most one line of the log in this time says that connections are refused.
 const REFUSED_LOG_EVERY: Duration = Duration::from_secs(60);
 
-/// Whose connections share a limit: an address of another machine, see [`network_of`]. Agents and tunnels of this machine have no limit of their own.
+/// Whose connections share a limit: an address of another machine, see [`network_of`]. Agents and tunnels
+/// of this machine have no limit of their own.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Source {
-    ThisMachine,
+    /// By the Unix socket.
+    Socket,
+    Loopback(IpAddr),
     Address(IpAddr),
 }
 
 impl Source {
     pub(super) fn of(address: IpAddr) -> Source {
         match network_of(address) {
-            address if address.is_loopback() => Source::ThisMachine,
+            address if address.is_loopback() => Source::Loopback(address),
             address => Source::Address(address),
         }
+    }
+
+    fn is_limited(self) -> bool {
+        matches!(self, Source::Address(_))
     }
 }
 
@@ -73,6 +81,8 @@ struct Entry {
 #[derive(Debug)]
 pub(super) struct Registration {
     pub(super) activity: Arc<Activity>,
+    /// Whether its source had [`CROWD_CONNECTIONS_MIN`] others already.
+    pub(super) is_of_crowd: bool,
     connections: Arc<Connections>,
     number: u64,
 }
@@ -127,7 +137,7 @@ impl Connections {
     fn shortage(&self, source: Source) -> Option<Shortage> {
         let table = lock(&self.table);
         let of_source = table.by_source.get(&source).copied().unwrap_or_default();
-        if source != Source::ThisMachine && of_source >= self.limits.address_max {
+        if source.is_limited() && of_source >= self.limits.address_max {
             return Some(Shortage::Source);
         }
         (table.open.len() >= self.limits.open_max).then_some(Shortage::Everybody)
@@ -139,8 +149,10 @@ impl Connections {
         let number = table.next;
         table.next += 1;
         table.open.insert(number, Entry { activity: activity.clone(), source });
-        *table.by_source.entry(source).or_default() += 1;
-        Registration { activity, connections: self.clone(), number }
+        let of_source = table.by_source.entry(source).or_default();
+        let is_of_crowd = *of_source >= CROWD_CONNECTIONS_MIN && source != Source::Socket;
+        *of_source += 1;
+        Registration { activity, is_of_crowd, connections: self.clone(), number }
     }
 
     /// Closes some connections without a request in flight. Returns whether any is closing.
@@ -250,10 +262,10 @@ mod tests {
     #[tokio::test]
     async fn a_full_table_closes_the_longest_idle_connection() {
         let connections = connections(3, 3);
-        let busy = connections.admit(Source::ThisMachine).await.unwrap();
+        let busy = connections.admit(Source::Socket).await.unwrap();
         let _request = busy.activity.begin_request(true);
         for _ in 0..20 {
-            serve(connections.admit(Source::ThisMachine).await.unwrap());
+            serve(connections.admit(Source::Socket).await.unwrap());
             assert!(lock(&connections.table).open.len() <= 3);
         }
         assert_eq!(busy.activity.closing_since(), None);
@@ -267,20 +279,20 @@ mod tests {
     #[tokio::test]
     async fn requests_in_flight_are_never_ended_for_another_connection() {
         let connections = connections(2, 2);
-        let first = connections.admit(Source::ThisMachine).await.unwrap();
+        let first = connections.admit(Source::Socket).await.unwrap();
         let second = connections.admit(remote(1)).await.unwrap();
         let _requests = [&first, &second].map(|open| open.activity.begin_request(false));
-        assert!(connections.admit(Source::ThisMachine).await.is_none());
+        assert!(connections.admit(Source::Socket).await.is_none());
         assert_eq!(lock(&connections.table).refused, 1);
         drop(second);
-        assert!(connections.admit(Source::ThisMachine).await.is_some());
+        assert!(connections.admit(Source::Socket).await.is_some());
     }
 
     #[tokio::test]
     async fn an_address_makes_room_among_its_own_connections() {
         let connections = connections(10, 2);
         let other = connections.admit(remote(1)).await.unwrap();
-        let local = connections.admit(Source::ThisMachine).await.unwrap();
+        let local = connections.admit(Source::Socket).await.unwrap();
         for _ in 0..20 {
             serve(connections.admit(remote(2)).await.unwrap());
             assert!(lock(&connections.table).by_source[&remote(2)] <= 2);
@@ -288,8 +300,32 @@ mod tests {
         assert_eq!(other.activity.closing_since(), None);
         assert_eq!(local.activity.closing_since(), None);
         // Connections of this machine are limited by the whole table alone.
-        let of_this_machine = async || connections.admit(Source::ThisMachine).await.unwrap();
+        let loopback = Source::of(IpAddr::from([127, 0, 0, 1]));
+        let of_this_machine = async || connections.admit(loopback).await.unwrap();
         let _held = [of_this_machine().await, of_this_machine().await, of_this_machine().await];
+    }
+
+    #[tokio::test]
+    async fn an_address_with_many_connections_is_a_crowd_and_others_are_not() {
+        let connections = connections(100, 50);
+        let admit = async |source| connections.admit(source).await.unwrap();
+        for source in [remote(1), Source::of(IpAddr::from([127, 0, 0, 2]))] {
+            let mut held = Vec::new();
+            for _ in 0..CROWD_CONNECTIONS_MIN {
+                held.push(admit(source).await);
+            }
+            assert!(held.iter().all(|first| !first.is_of_crowd));
+            assert!(admit(source).await.is_of_crowd);
+            assert!(!admit(remote(2)).await.is_of_crowd);
+            assert!(!admit(Source::of(IpAddr::from([127, 0, 0, 1]))).await.is_of_crowd);
+            drop(held.pop());
+            assert!(!admit(source).await.is_of_crowd);
+        }
+        let mut held = Vec::new();
+        for _ in 0..2 * CROWD_CONNECTIONS_MIN {
+            held.push(admit(Source::Socket).await);
+        }
+        assert!(held.iter().all(|one| !one.is_of_crowd), "their users are not told apart");
     }
 
     #[test]
@@ -299,7 +335,7 @@ mod tests {
         assert_ne!(source("2001:db8::1"), source("2001:db8:0:1::1"));
         assert_eq!(source("::ffff:10.0.0.1"), remote(1));
         for local in ["127.0.0.1", "127.1.2.3", "::1", "::ffff:127.0.0.1"] {
-            assert_eq!(source(local), Source::ThisMachine, "{local}");
+            assert!(!source(local).is_limited(), "{local}");
         }
     }
 }

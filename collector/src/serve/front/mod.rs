@@ -9,6 +9,7 @@
 mod activity;
 mod body;
 mod connections;
+mod crowd;
 mod limits;
 mod listener;
 mod tls;
@@ -35,6 +36,7 @@ use tower::Service as _;
 
 use self::activity::{Activity, Closing};
 use self::connections::{Connections, Registration, Source};
+use self::crowd::Crowd;
 pub(super) use self::limits::ConnectionLimits;
 pub use self::limits::{keep_files_private, raise_descriptor_limit};
 use self::listener::Accepted;
@@ -71,6 +73,7 @@ struct Accepting {
     routes: Router,
     protocols: Builder<TokioExecutor>,
     connections: Arc<Connections>,
+    crowd: Crowd,
     upload_timeout: Duration,
 }
 
@@ -88,6 +91,7 @@ impl Front {
             routes,
             protocols: protocols(),
             connections,
+            crowd: Crowd::default(),
             upload_timeout: limits.upload_timeout,
         };
         tokio::select! {
@@ -153,7 +157,7 @@ impl Accepting {
                     }
                 }
                 Ok(Accepted::Unix(stream, user)) => {
-                    if let Some(registration) = self.connections.admit(Source::ThisMachine).await {
+                    if let Some(registration) = self.connections.admit(Source::Socket).await {
                         let own = rustix::process::geteuid().as_raw();
                         let is_allowed = is_allowed(user, own, &self.socket_users);
                         self.open(Socket::Unix { stream, user, is_allowed }, registration);
@@ -175,7 +179,17 @@ impl Accepting {
             routes: self.routes.clone(),
             upload_timeout: self.upload_timeout,
         };
-        tokio::spawn(connection.serve(socket));
+        if connection.registration.is_of_crowd {
+            let crowd = self.crowd.handle();
+            // The socket's events come from the runtime in which it is registered.
+            let _entered = crowd.enter();
+            match socket.registered_here() {
+                Ok(socket) => drop(crowd.spawn(connection.serve(socket))),
+                Err(error) => tracing::debug!(%error, "a connection was not opened"),
+            }
+        } else {
+            tokio::spawn(connection.serve(socket));
+        }
     }
 }
 
@@ -197,6 +211,17 @@ enum Socket {
 }
 
 impl Socket {
+    /// Registers the socket with the current runtime instead of the one that accepted it.
+    fn registered_here(self) -> io::Result<Socket> {
+        match self {
+            Socket::Network { stream, address, certificate } => {
+                let stream = TcpStream::from_std(stream.into_std()?)?;
+                Ok(Socket::Network { stream, address, certificate })
+            }
+            socket @ Socket::Unix { .. } => Ok(socket),
+        }
+    }
+
     /// Returns the bytes for the protocols, and who is at the other end.
     ///
     /// # Errors

@@ -1,5 +1,6 @@
 //! Connections that do not behave: slow, silent, idle, unread or too many.
 
+use crate::limits::CROWD_CONNECTIONS_MIN;
 use axum::body::Bytes;
 use axum::http::Request;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -50,6 +51,26 @@ async fn a_connection_without_a_complete_head_is_closed() {
         tokio::time::sleep(SHORT / 10).await;
     }
     assert_eq!(get(running.address, "/livez").await.status, 200);
+}
+
+#[tokio::test]
+async fn the_many_connections_of_an_address_are_all_served() {
+    let running = serve_limited(ServeOptions::default(), process_limits()).await;
+    let mut first = Vec::new();
+    for _ in 0..CROWD_CONNECTIONS_MIN {
+        let mut stream = connect(&running, LIVEZ).await;
+        let mut line = vec![0; 15];
+        in_time(stream.read_exact(&mut line)).await.unwrap();
+        assert_eq!(line, b"HTTP/1.1 200 OK");
+        first.push(stream);
+    }
+    // These are served by other threads.
+    let (_, mut client) = attached(&running, "w").await;
+    let workers = get(running.address, "/api/v1/workers").await;
+    assert_eq!(workers.status, 200);
+    assert!(workers.body.contains("\"w\""), "{}", workers.body);
+    client.send(agent_message::Kind::Goodbye(v1::Goodbye::default())).await;
+    assert!(client.receive().await.is_none());
 }
 
 #[tokio::test]

@@ -143,7 +143,7 @@ impl Varied {
         let kept = self.rows.iter().filter(|row| overlaps(row, range) && filter.keeps(row));
         let mut rows: Vec<&Arc<TaskRow>> = kept.collect();
         rows.sort_by_key(|row| {
-            (std::cmp::Reverse(row.record.start), &row.worker, row.epoch, row.record.id)
+            (std::cmp::Reverse(row.record.start), row.record.id, row.epoch, &row.worker)
         });
         let total = rows.len() as u64;
         Selection { rows: rows.into_iter().take(limit).cloned().collect(), total }

@@ -1,0 +1,79 @@
+//! Threads for the connections of addresses that have many, so that those of others do not wait for them.
+//!
+//! All tasks of a runtime wait in one queue for the same threads: a hundred busy connections delay each of
+//! the others at each of its steps. So an address has only its first connections among the others. All that
+//! its further ones need, queries included, runs on threads that yield to the rest of the collector.
+
+use std::io;
+use std::sync::OnceLock;
+
+use rustix::process::{getpriority_process, setpriority_process};
+use tokio::runtime::{Builder, Handle, Runtime};
+
+/// How much the threads yield that serve crowds: less than sealing does. They have a third of a processor
+/// that one other thread wants too, so a lock that one of them has is soon free.
+const CROWD_NICENESS: i32 = 3;
+
+/// The lowest priority that there is.
+const NICENESS_MAX: i32 = 19;
+
+/// The threads, which start when they are first needed.
+#[derive(Debug, Default)]
+pub(super) struct Crowd {
+    /// `None` if they could not be started.
+    runtime: OnceLock<Option<Runtime>>,
+}
+
+impl Crowd {
+    /// The runtime of these threads, or the current one if they could not be started.
+    pub(super) fn handle(&self) -> Handle {
+        let start = || match start() {
+            Ok(runtime) => Some(runtime),
+            Err(error) => {
+                tracing::warn!(%error, "no threads for addresses with many connections");
+                None
+            }
+        };
+        let runtime = self.runtime.get_or_init(start).as_ref();
+        runtime.map_or_else(Handle::current, |runtime| runtime.handle().clone())
+    }
+}
+
+impl Drop for Crowd {
+    fn drop(&mut self) {
+        // A runtime's own drop may not wait for its threads within another runtime.
+        if let Some(runtime) = self.runtime.take().flatten() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+fn start() -> io::Result<Runtime> {
+    // Absolute, because threads inherit the priority of the one that starts them.
+    let niceness = getpriority_process(None)?.saturating_add(CROWD_NICENESS).min(NICENESS_MAX);
+    Builder::new_multi_thread()
+        .enable_all()
+        .thread_name("emberline-crowd")
+        .on_thread_start(move || {
+            if let Err(error) = setpriority_process(None, niceness) {
+                tracing::warn!(%error, "the priority of a thread could not be lowered");
+            }
+        })
+        .build()
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::task::spawn_blocking;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn all_its_threads_yield() {
+        let niceness = || getpriority_process(None).unwrap();
+        let expected = (niceness() + CROWD_NICENESS).min(NICENESS_MAX);
+        let crowd = Crowd::default();
+        let both = async move { (niceness(), spawn_blocking(niceness).await.unwrap()) };
+        assert_eq!(crowd.handle().spawn(both).await.unwrap(), (expected, expected));
+    }
+}
