@@ -166,12 +166,14 @@ fn sorted(mut rows: Vec<TaskRow>) -> Vec<TaskRow> {
 }
 
 proptest! {
+    // Tasks without length that start with others decide only few cases.
+    #![proptest_config(ProptestConfig::with_cases(4_000))]
     #[test]
     fn a_range_has_the_rows_of_a_full_scan(
         steps in steps(), running_max in prop_oneof![Just(1_000usize), 1..12usize],
         from in 0..40i64, length in 1..20i64, limit in 1..20usize,
         name in prop::option::of(0..3u8), w in prop::option::of(0..2u8),
-        outcome in prop::option::of(0..6usize), key in prop::option::of(Just(String::new())),
+        outcome in prop::option::of(0..6usize), is_filtered in any::<bool>(),
     ) {
         let ledger = Ledger::new(Arc::new(Manifest::default()), running_max);
         let mut sealed = Sealed { ledger, taken: None, tables: Vec::new() };
@@ -184,9 +186,10 @@ proptest! {
             sealed.apply(step);
             model.apply(step, running_max);
         }
+        let (name, w, outcome) = if is_filtered { (name, w, outcome) } else { (None, None, None) };
         let filter = TaskFilter {
             names: name.map(|name| format!("n{name}")).into_iter().collect(),
-            keys: Vec::from_iter(key),
+            keys: is_filtered.then(String::new).into_iter().collect(),
             workers: w.map(|w| format!("w{w}")).into_iter().collect(),
             outcomes: outcome.map(|outcome| Outcome::ALL[outcome]).into_iter().collect(),
             types: Vec::new(),
