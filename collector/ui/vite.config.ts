@@ -25,7 +25,7 @@ export const withoutFormatters: Plugin = {
  */
 const COMPILED_WHOLE = '//# allFunctionsCalledOnLoad\n';
 
-/** In shorter scripts, the comment saves less than it costs: they hold what only some visits use. */
+/** Much of a shorter script is used by few visits. */
 const COMPILED_BYTES_MIN = 16_000;
 
 /** The comment must be the first line. Vite writes lists of dependencies above a banner, so this comes last. */

@@ -84,11 +84,9 @@ impl TaskSnapshot {
                 continue;
             }
             selecting.count(chunk.rows.len() as u64);
-            // No row started after it stopped.
-            let from = selecting.wanted_from().unwrap_or(Timestamp::MIN);
-            let later = chunk.rows.range((from, 0)..).rev();
-            for (&(stop, _), row) in later {
+            for (&(stop, _), row) in chunk.rows.iter().rev() {
                 match selecting.wanted_from() {
+                    // This row and the earlier ones started no later than they stopped.
                     Some(from) if stop < from => break,
                     Some(from) if row.record.start < from => {}
                     _ => selecting.keep(row.clone()),

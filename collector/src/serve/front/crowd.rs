@@ -14,7 +14,7 @@ use tokio::runtime::{Builder, Handle, Runtime};
 /// that one other thread wants too, so a lock that one of them has is soon free.
 const CROWD_NICENESS: i32 = 3;
 
-/// The lowest priority that there is.
+/// The lowest priority of a thread.
 const NICENESS_MAX: i32 = 19;
 
 /// The threads, which start when they are first needed.
