@@ -29,6 +29,7 @@ use crate::ingest_status::Cause;
 use crate::limits::SCRAPES_MAX;
 use crate::pushed::PushCounts;
 use crate::query::CollectorTotals;
+use crate::store::{BucketOperation, BucketTraffic};
 
 /// What a scraper that reads OpenMetrics accepts.
 const OPEN_METRICS: &str = "application/openmetrics-text";
@@ -166,6 +167,7 @@ fn registry(collector: &Collector, times: &AnswerTimes) -> Registry {
     add_scrapes(&mut registry, collector);
     add_forwards(&mut registry, collector);
     add_adoptions(&mut registry, collector);
+    add_bucket(&mut registry);
     registry.register_with_unit(
         "answer_duration",
         "Time from a request of the HTTP API to the begin of its answer",
@@ -319,6 +321,23 @@ fn add_adoptions(registry: &mut Registry, collector: &Collector) {
         adoptions.get_or_create(&labels).inc_by(count.load(Ordering::Relaxed));
     }
     registry.register("store_adoptions", "Adoptions of stores whose collector is gone", adoptions);
+}
+
+/// Providers of buckets charge for requests. A collector with its store in a folder makes none.
+fn add_bucket(registry: &mut Registry) {
+    let traffic = BucketTraffic::now();
+    let requests = Family::<Labels, Counter>::default();
+    for operation in BucketOperation::ALL {
+        let labels = vec![("operation", operation.name().to_owned())];
+        requests.get_or_create(&labels).inc_by(traffic.requests(operation));
+    }
+    registry.register("bucket_requests", "Requests to buckets since the start", requests);
+    let bytes = Family::<Labels, Counter>::default();
+    for (direction, count) in [("sent", traffic.sent_bytes), ("received", traffic.received_bytes)] {
+        bytes.get_or_create(&vec![("direction", direction.to_owned())]).inc_by(count);
+    }
+    let help = "Bytes of the bodies of these requests and their answers";
+    registry.register_with_unit("bucket_traffic", help, Unit::Bytes, bytes);
 }
 
 fn add_forwards(registry: &mut Registry, collector: &Collector) {

@@ -33,6 +33,7 @@ mod union;
 pub(crate) mod wal;
 
 pub use bucket::{Ack, PlaceError, StoreName, StorePlace, use_s3_client};
+pub(crate) use bucket::{BucketOperation, BucketTraffic};
 pub use error::StoreError;
 pub(crate) use guard::StoreGuard;
 pub(crate) use list_scan::RowScan;

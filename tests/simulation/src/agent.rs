@@ -2,7 +2,7 @@
 //! real agent it keeps unacknowledged flushes, and after a reconnect resumes from the marks of
 //! Welcome.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -33,7 +33,7 @@ const DICTIONARY_REFUSALS_MAX: u32 = 3;
 pub struct Time {
     /// Start of the first second, by the collector's clock.
     pub first_ns: i64,
-    /// Time between the starts of two bursts of cycles; cycles of one burst are a second apart.
+    /// Seconds between the starts of two bursts of cycles; cycles of one burst are a second apart. Each is a second long.
     pub step_s: i64,
     /// Cycles per burst, at least one.
     pub burst: i64,
@@ -43,11 +43,19 @@ pub struct Time {
     pub offset_ns: i64,
 }
 
+/// The labels of an agent of which nothing else is wanted.
+#[must_use]
+pub fn default_labels() -> BTreeMap<String, String> {
+    [("fleet".to_owned(), "simulated".to_owned())].into()
+}
+
 /// Configuration of an agent.
 #[derive(Clone, Debug)]
 pub struct Setup {
     /// The worker's id.
     pub worker: String,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
     /// The simulated program.
     pub program: Arc<Program>,
     /// How the worker runs it.
@@ -157,7 +165,7 @@ impl Agent {
             protocol: PROTOCOL,
             worker: self.setup.worker.clone(),
             epoch: self.epoch.0,
-            labels: [("fleet".to_owned(), "simulated".to_owned())].into(),
+            labels: self.setup.labels.clone().into_iter().collect(),
             host: "simulated".into(),
             pid: 1,
             agent_version: env!("CARGO_PKG_VERSION").into(),
@@ -222,8 +230,7 @@ impl Agent {
 
         let offset_ns = time.offset_ns;
         let mut cycle = encode(program, &mut self.dictionary, &second.pairs);
-        let length_s = if time.burst > 1 { 1 } else { time.step_s };
-        let stop_ns = start_ns + length_s * SECOND_NS;
+        let stop_ns = start_ns + SECOND_NS;
         cycle.start_ns = start_ns + lags_ns[0] - offset_ns;
         cycle.stop_ns = stop_ns + lags_ns[1] - offset_ns;
         let tasks = second.tasks.iter().map(|task| v1::Task {
@@ -387,7 +394,9 @@ mod tests {
         let program = Arc::new(Program::generate(shape, &mut random));
         let pattern = Arc::new(Pattern::new(&program, Busyness::default(), &mut random));
         let time = Time { first_ns: 9 * SECOND_NS, step_s: 1, burst: 1, steps: 50, offset_ns: -7 };
-        let setup = Setup { worker: "w".into(), program, pattern, time, detail: Detail::Full };
+        let labels = default_labels();
+        let detail = Detail::Full;
+        let setup = Setup { worker: "w".into(), labels, program, pattern, time, detail };
         Agent::new(setup, random)
     }
 

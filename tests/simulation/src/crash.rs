@@ -15,7 +15,7 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::{Context as _, Result, bail};
 use tokio::time::{Instant as Deadline, sleep};
 
-use crate::agent::{Agent, Setup, Time};
+use crate::agent::{Agent, Setup, Time, default_labels};
 use crate::api::Api;
 use crate::audit::Audit;
 use crate::fleet::{Count, Fleet, Pace, Plan};
@@ -445,6 +445,7 @@ fn agents(firsts: &[i64], now: i64, random: &mut Random) -> (Arc<Program>, Vec<A
         };
         let setup = Setup {
             worker: format!("worker-{index}"),
+            labels: default_labels(),
             program: program.clone(),
             pattern: pattern.clone(),
             time,

@@ -9,6 +9,7 @@ use object_store::prefix::PrefixStore;
 use object_store::{BackoffConfig, ClientConfigKey, RetryConfig};
 use tokio::runtime::{Builder, Handle, Runtime};
 
+use super::requests::CountingConnector;
 use super::{Bucket, Patience, StoreName, TableCache};
 use crate::limits::{BUCKET_REQUEST_MAX, BUCKET_RETRIES_MAX, BUCKET_RETRY_MAX};
 use crate::store::error::StoreError;
@@ -56,7 +57,10 @@ pub(super) fn connect(
         max_retries: BUCKET_RETRIES_MAX,
         retry_timeout: BUCKET_RETRY_MAX,
     };
-    let mut client = AmazonS3Builder::from_env().with_bucket_name(bucket).with_retry(retry);
+    let mut client = AmazonS3Builder::from_env()
+        .with_bucket_name(bucket)
+        .with_retry(retry)
+        .with_http_connector(CountingConnector);
     if std::env::var_os("AWS_TIMEOUT").is_none() {
         let timeout = format!("{} seconds", BUCKET_REQUEST_MAX.as_secs());
         client = client.with_config(AmazonS3ConfigKey::Client(ClientConfigKey::Timeout), timeout);

@@ -1,6 +1,6 @@
 //! Stores in buckets: what an object store in the network needs besides a client.
 //!
-//! Reading order: [`place`] (addresses), [`client`] (requests), [`create`] (the one operation that decides
+//! Reading order: [`place`] (addresses), [`client`] (requests), [`requests`] (their counts), [`create`] (the one operation that decides
 //! who wrote what), [`cache`] (files of tables), [`owner`] (one collector at a time). `docs/design/scale.md`
 //! has the argument why nothing counts twice.
 
@@ -9,6 +9,7 @@ mod client;
 mod create;
 mod owner;
 mod place;
+mod requests;
 
 use std::fmt;
 use std::pin::Pin;
@@ -25,6 +26,7 @@ pub(crate) use self::create::{Patience, create};
 pub use self::owner::Ack;
 pub(crate) use self::owner::{LogState, Owner, OwnerSighting, random_id};
 pub use self::place::{PlaceError, StoreName, StorePlace};
+pub(crate) use self::requests::{BucketOperation, BucketTraffic};
 use super::error::StoreError;
 use super::objects::Objects;
 use crate::limits::BUCKET_UPLOADS_MAX;

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::{Context as _, Result};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use rustls::ClientConfig;
-use simulation::agent::{Agent, Setup, Time};
+use simulation::agent::{Agent, Setup, Time, default_labels};
 use simulation::crash::store_arguments;
 use simulation::fleet::{Fleet, Latencies, Pace, Plan};
 use simulation::pattern::{Busyness, Pattern};
@@ -203,6 +203,7 @@ pub(crate) fn setup(index: usize, program: &Arc<Program>, pattern: &Arc<Pattern>
     let time = Time { first_ns, step_s: 1, burst: 1, steps: 300, offset_ns: 1_300_000 };
     Ok(Setup {
         worker: format!("worker-{index}"),
+        labels: default_labels(),
         program: program.clone(),
         pattern: pattern.clone(),
         time,

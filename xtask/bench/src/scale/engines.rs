@@ -10,7 +10,7 @@ use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike as _;
 use serde_json::{Value, json};
 use simulation::ballista::BallistaCluster;
-use simulation::process::Running;
+use simulation::process::{Running, Usage};
 
 use super::{Question, Sums};
 use crate::cluster::Programs;
@@ -48,6 +48,11 @@ impl Api {
     pub(super) fn new(collector: Running) -> Api {
         let api = simulation::Api::new(collector.address);
         Api { collector, api }
+    }
+
+    /// What the collector has used so far.
+    pub(super) fn usage(&self) -> Result<Usage> {
+        self.collector.process.usage()
     }
 }
 
@@ -95,13 +100,15 @@ fn of_node(node: &Value) -> Result<(String, u64)> {
 /// `emberline sql`, a process for each question; on a cluster, if there is one.
 pub(super) struct Sql {
     program: PathBuf,
-    data: PathBuf,
+    /// The argument that names the stores.
+    place: String,
     cluster: Option<BallistaCluster>,
 }
 
 impl Sql {
-    pub(super) fn new(programs: &Programs, data: &Path, cluster: Option<BallistaCluster>) -> Sql {
-        Sql { program: programs.emberline.clone(), data: data.to_owned(), cluster }
+    /// `place` is the argument that names the stores.
+    pub(super) fn new(programs: &Programs, place: String, cluster: Option<BallistaCluster>) -> Sql {
+        Sql { program: programs.emberline.clone(), place, cluster }
     }
 
     /// CPU time of the children that have ended, and of the cluster.
@@ -127,7 +134,7 @@ impl Engine for Sql {
 
     fn ask(&mut self, question: &Question) -> Result<(Cost, Sums)> {
         let mut command = Command::new(&self.program);
-        command.args(["sql", "--format", "json", "--rows", "1000000", "--data"]).arg(&self.data);
+        command.args(["sql", "--format", "json", "--rows", "1000000", &self.place]);
         if let Some(cluster) = &self.cluster {
             command.args(["--scheduler", &cluster.scheduler, "--distribute-over", "0MB"]);
         }

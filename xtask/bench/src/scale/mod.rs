@@ -1,7 +1,10 @@
-//! The same sums over the same files by four engines: our merge, DataFusion, DuckDB, a Ballista cluster. Each
-//! answer is compared with a plain sum over what the generator sent.
+//! The same sums over the same files by four engines: our merge, DataFusion, DuckDB, a Ballista cluster; a fleet that
+//! grows ([`growth`]); and what a bucket costs ([`bucket`]). Each answer is compared with a plain sum over what the
+//! generator sent.
 
+mod bucket;
 mod engines;
+mod growth;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,7 +22,7 @@ use self::engines::{Api, Cost, Engine, PythonEngine, Sql};
 use super::cluster::{ProgramOptions, Programs};
 use super::contest::Timings;
 use super::sampler::machine;
-use super::store::{Contents, Fed, Feed};
+use super::store::{Contents, Fed, Feed, last_whole_hour};
 
 /// The version of DuckDB, also read with by `cargo xtask test --readers`.
 const DUCKDB: &str = "duckdb==2.0.0";
@@ -27,10 +30,30 @@ const DUCKDB: &str = "duckdb==2.0.0";
 /// DataFusion as its project builds it, without our views.
 const DATAFUSION: &str = "datafusion==55.0.0";
 
-/// Size of the store.
+/// What to measure, and its size.
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Workers of the hour.
+    /// Only this part.
+    #[arg(long, value_enum)]
+    part: Option<Part>,
+    /// Sizes of the fleet that grows.
+    #[arg(long, value_delimiter = ',', default_value = "1000,10000,100000")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=200_000))]
+    fleets: Vec<u32>,
+    /// Days of that fleet, one second of each.
+    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u8).range(1..=30))]
+    days: u8,
+    /// Keep that fleet's stores in this new folder, to look at them.
+    #[arg(long, value_name = "DIR")]
+    keep: Option<PathBuf>,
+    /// Workers of a collector whose requests to a bucket are counted.
+    #[arg(long, value_delimiter = ',', default_value = "1000,10000")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    bucket_workers: Vec<u32>,
+    /// Minutes of that.
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=600))]
+    minutes: u16,
+    /// Workers of the engines' hour.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..=200))]
     workers: u16,
     /// Seconds of data, from the start of an hour. Fewer make a quick run.
@@ -47,6 +70,17 @@ pub(crate) struct Options {
     seed: u64,
     #[command(flatten)]
     programs: ProgramOptions,
+}
+
+/// The parts.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Part {
+    /// The same sums by four engines.
+    Engines,
+    /// Questions to a reader of a fleet's stores, at each size of the fleet.
+    Growth,
+    /// Requests to a bucket, and their price.
+    Bucket,
 }
 
 /// A question in the language of each engine. The first text of an answer's row is a task.
@@ -68,8 +102,24 @@ type Sums = BTreeMap<String, u64>;
 /// # Errors
 /// If a program is missing, or an answer is wrong.
 pub(crate) fn run(options: &Options) -> Result<()> {
+    let wants = |part| options.part.is_none_or(|only| only == part);
+    let with_ballista = !options.no_sql && (wants(Part::Engines) || wants(Part::Growth));
+    let programs = Programs::build(&options.programs, with_ballista)?;
+    if wants(Part::Engines) {
+        engines(options, &programs)?;
+    }
+    if wants(Part::Growth) {
+        growth::run(options, &programs)?;
+    }
+    if wants(Part::Bucket) {
+        bucket::run(options, &programs)?;
+    }
+    Ok(())
+}
+
+/// Measures the engines.
+fn engines(options: &Options, programs: &Programs) -> Result<()> {
     let load = machine::load_average();
-    let programs = Programs::build(&options.programs, !options.no_sql)?;
     let folder = tempfile::Builder::new().prefix("emberline-bench-").tempdir()?;
     let data = folder.path().join("data");
     let mut serve = Serve::new(&programs.emberline);
@@ -92,12 +142,13 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         python("DuckDB", "duckdb", DUCKDB)?,
         python("DataFusion", "datafusion", DATAFUSION)?,
     ];
+    let place = format!("--data={path}");
     if !options.no_sql {
-        engines.push(Box::new(Sql::new(&programs, &data, None)));
+        engines.push(Box::new(Sql::new(programs, place.clone(), None)));
     }
     if let Some(ballista) = &programs.ballista {
         let cluster = BallistaCluster::start(ballista, folder.path(), &[])?;
-        engines.push(Box::new(Sql::new(&programs, &data, Some(cluster))));
+        engines.push(Box::new(Sql::new(programs, place, Some(cluster))));
     }
     let mut rows = Vec::new();
     for question in &questions {
@@ -129,7 +180,10 @@ fn fill(options: &Options, serve: &Serve) -> Result<Fed> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let feed = Feed {
         name: "scale",
+        first: 0,
         workers: options.workers.into(),
+        workers_per_connection: 1,
+        to: last_whole_hour(),
         step_s: 1,
         burst: 1,
         steps: options.seconds.into(),

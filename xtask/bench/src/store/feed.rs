@@ -19,12 +19,34 @@ const FEED_MAX: Duration = Duration::from_secs(300);
 /// Few enough that an agent's own ids stay in order, many enough that syncs are shared.
 const IN_FLIGHT: usize = 16;
 
+/// A label of each worker.
+pub(crate) const ZONE: &str = "zone";
+const ZONES: usize = 10;
+
+/// The value of the label [`ZONE`] of a worker.
+pub(crate) fn zone(worker: usize) -> String {
+    format!("zone-{}", worker % ZONES)
+}
+
+/// The end of the last whole hour, in seconds since the Unix epoch.
+pub(crate) fn last_whole_hour() -> i64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let now = now.map_or(0, |since| since.as_secs());
+    i64::try_from(now / 3_600 * 3_600).unwrap_or(0)
+}
+
 /// Some workers over some time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Feed<'a> {
     /// Prefix of the workers' names.
     pub(crate) name: &'static str,
+    /// Number of the first worker.
+    pub(crate) first: usize,
     pub(crate) workers: usize,
+    /// Workers that share a connection.
+    pub(crate) workers_per_connection: usize,
+    /// Where the last step ends, in seconds since the Unix epoch.
+    pub(crate) to: i64,
     /// Seconds from one burst of cycles to the next, and its number of cycles, a second apart.
     pub(crate) step_s: i64,
     pub(crate) burst: i64,
@@ -59,14 +81,13 @@ pub(crate) struct Fed {
 }
 
 impl Feed<'_> {
-    /// Sends all cycles and waits for the acks. The feed ends with the last whole hour.
+    /// Sends all cycles and waits for the acks.
     pub(crate) async fn run(&self, running: &Running, seed: u64) -> Result<Fed> {
         let mut random = Random(seed);
         let (program, pattern) = self.contents.draw(&mut random);
         let program = Arc::new(program);
         let pattern = Arc::new(pattern);
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_secs();
-        let to = i64::try_from(now)? / 3_600 * 3_600;
+        let to = self.to;
         let from = to - self.step_s * (self.steps / self.burst);
         let agent = |index: usize| {
             let first_ns = from * 1_000_000_000 + 1_000_000 * i64::try_from(index % 900)?;
@@ -74,6 +95,7 @@ impl Feed<'_> {
             let time = Time { first_ns, step_s, burst, steps, offset_ns: 0 };
             let setup = Setup {
                 worker: format!("{}-{index}", self.name),
+                labels: [(ZONE.to_owned(), zone(index))].into(),
                 program: program.clone(),
                 pattern: pattern.clone(),
                 time,
@@ -81,11 +103,17 @@ impl Feed<'_> {
             };
             anyhow::Ok(Agent::new(setup, random.fork(index)))
         };
-        let agents = (0..self.workers).map(agent).collect::<Result<Vec<_>>>()?;
+        let agents =
+            (self.first..self.first + self.workers).map(agent).collect::<Result<Vec<_>>>()?;
         let begin = Instant::now();
         let flushes_max = self.steps.unsigned_abs();
         let pace = Pace::AsFast { in_flight: IN_FLIGHT };
-        let plan = Plan { pace, agents_per_connection: 1, new_life: 0.0, flushes_max };
+        let plan = Plan {
+            pace,
+            agents_per_connection: self.workers_per_connection,
+            new_life: 0.0,
+            flushes_max,
+        };
         let fleet = Fleet::start(agents, plan, &random);
         fleet.set_collector(running.address);
         let flushes = flushes_max * self.workers as u64;

@@ -18,7 +18,7 @@ use simulation::process::{Running, Serve, folder_bytes};
 use simulation::record::Detail;
 use simulation::{Api, Timed};
 
-pub(crate) use self::feed::{Contents, Fed, Feed};
+pub(crate) use self::feed::{Contents, Fed, Feed, ZONE, last_whole_hour, zone};
 use super::contest::Timings;
 use super::sampler::machine;
 
@@ -264,7 +264,10 @@ fn hour(bench: &Bench<'_>, runtime: &tokio::runtime::Runtime) -> Result<Vec<Stri
     let feed = Feed {
         name: "hour",
         detail: Detail::Totals,
+        first: 0,
         workers: bench.options.workers.into(),
+        workers_per_connection: 1,
+        to: last_whole_hour(),
         step_s: 1,
         burst: 1,
         steps: bench.options.seconds.into(),
@@ -322,7 +325,10 @@ fn stretched(bench: &Bench<'_>, runtime: &tokio::runtime::Runtime) -> Result<Vec
     let mut feed = Feed {
         name: "month",
         detail: Detail::Totals,
+        first: 0,
         workers: demo::WORKERS,
+        workers_per_connection: 1,
+        to: last_whole_hour(),
         step_s: 3_600,
         burst: BURST_OF_HOUR,
         steps: i64::from(options.days) * 24 * BURST_OF_HOUR,
@@ -364,7 +370,10 @@ fn merged(bench: &Bench<'_>, runtime: &tokio::runtime::Runtime) -> Result<Vec<St
     let feed = Feed {
         name: "merged",
         detail: Detail::Totals,
+        first: 0,
         workers: bench.options.merged.into(),
+        workers_per_connection: 1,
+        to: last_whole_hour(),
         step_s: 1,
         burst: 1,
         steps: bench.options.seconds.into(),
@@ -396,7 +405,10 @@ fn ledger(bench: &Bench<'_>, runtime: &tokio::runtime::Runtime) -> Result<Vec<St
     let feed = Feed {
         name: "tasks",
         detail: Detail::Totals,
+        first: 0,
         workers: WORKERS,
+        workers_per_connection: 1,
+        to: last_whole_hour(),
         step_s: 1,
         burst: 1,
         steps: tasks.div_euclid((SLOTS * WORKERS).try_into()?).max(1),

@@ -1,0 +1,145 @@
+//! Counts requests to buckets, for which their providers charge.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use axum::http::{Method, Request, header};
+use object_store::ClientOptions;
+use object_store::client::{
+    HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpService, ReqwestConnector,
+};
+
+/// The requests of this process, to all buckets.
+static COUNTS: Counts = Counts {
+    requests: [const { AtomicU64::new(0) }; BucketOperation::ALL.len()],
+    sent_bytes: AtomicU64::new(0),
+    received_bytes: AtomicU64::new(0),
+};
+
+#[derive(Debug)]
+struct Counts {
+    requests: [AtomicU64; BucketOperation::ALL.len()],
+    sent_bytes: AtomicU64,
+    received_bytes: AtomicU64,
+}
+
+/// A kind of request with a price of its own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum BucketOperation {
+    /// Reads an object, or its size.
+    Get,
+    /// Writes an object.
+    Put,
+    /// Lists objects, a page at a time.
+    List,
+    /// Deletes objects, up to a thousand at a time.
+    Delete,
+}
+
+impl BucketOperation {
+    pub(crate) const ALL: [BucketOperation; 4] = [
+        BucketOperation::Get,
+        BucketOperation::Put,
+        BucketOperation::List,
+        BucketOperation::Delete,
+    ];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            BucketOperation::Get => "get",
+            BucketOperation::Put => "put",
+            BucketOperation::List => "list",
+            BucketOperation::Delete => "delete",
+        }
+    }
+
+    fn of<B>(request: &Request<B>) -> BucketOperation {
+        let query = request.uri().query().unwrap_or_default();
+        let has = |name: &str| {
+            query.split('&').any(|part| part.split('=').next().unwrap_or_default() == name)
+        };
+        match *request.method() {
+            Method::GET | Method::HEAD if has("list-type") => BucketOperation::List,
+            Method::GET | Method::HEAD => BucketOperation::Get,
+            Method::DELETE => BucketOperation::Delete,
+            Method::POST if has("delete") => BucketOperation::Delete,
+            _ => BucketOperation::Put,
+        }
+    }
+}
+
+/// What this process has asked of buckets since its start. Each try counts.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct BucketTraffic {
+    requests: [u64; BucketOperation::ALL.len()],
+    /// Bytes of the bodies of requests.
+    pub(crate) sent_bytes: u64,
+    /// Bytes of the bodies of answers.
+    pub(crate) received_bytes: u64,
+}
+
+impl BucketTraffic {
+    pub(crate) fn now() -> BucketTraffic {
+        let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        BucketTraffic {
+            requests: COUNTS.requests.each_ref().map(load),
+            sent_bytes: load(&COUNTS.sent_bytes),
+            received_bytes: load(&COUNTS.received_bytes),
+        }
+    }
+
+    pub(crate) fn requests(&self, operation: BucketOperation) -> u64 {
+        self.requests[operation as usize]
+    }
+}
+
+/// Connects clients whose requests are counted.
+#[derive(Debug)]
+pub(super) struct CountingConnector;
+
+impl HttpConnector for CountingConnector {
+    fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
+        let client = ReqwestConnector::default().connect(options)?;
+        Ok(HttpClient::new(CountingService(client)))
+    }
+}
+
+#[derive(Debug)]
+struct CountingService(HttpClient);
+
+#[tonic::async_trait]
+impl HttpService for CountingService {
+    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        let operation = BucketOperation::of(&request);
+        let bytes = request.body().content_length() as u64;
+        COUNTS.requests[operation as usize].fetch_add(1, Ordering::Relaxed);
+        COUNTS.sent_bytes.fetch_add(bytes, Ordering::Relaxed);
+        let response = self.0.execute(request).await?;
+        let length = response.headers().get(header::CONTENT_LENGTH);
+        let length = length.and_then(|value| value.to_str().ok()?.parse().ok());
+        COUNTS.received_bytes.fetch_add(length.unwrap_or(0), Ordering::Relaxed);
+        Ok(response)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_told_apart_by_method_and_query() {
+        for (method, path, expected) in [
+            ("GET", "/b/c1/manifest/1.json", BucketOperation::Get),
+            ("HEAD", "/b/c1/manifest/1.json", BucketOperation::Get),
+            ("GET", "/b?list-type=2&prefix=c1%2F", BucketOperation::List),
+            ("GET", "/b?prefix=c1&list-type=2", BucketOperation::List),
+            ("GET", "/b/list-type", BucketOperation::Get),
+            ("PUT", "/b/c1/wal/1.wal", BucketOperation::Put),
+            ("POST", "/b?delete", BucketOperation::Delete),
+            ("POST", "/b/large?uploads", BucketOperation::Put),
+            ("DELETE", "/b/c1/wal/1.wal", BucketOperation::Delete),
+        ] {
+            let request = Request::builder().method(method).uri(path).body(()).unwrap();
+            assert_eq!(BucketOperation::of(&request), expected, "{method} {path}");
+        }
+    }
+}
