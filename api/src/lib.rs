@@ -7,7 +7,7 @@
 //! - [`ProfileAnswer`], [`TimelineAnswer`], [`ThreadTimeAnswer`]: where time went
 //! - [`TasksAnswer`], [`TaskColumnsAnswer`], [`TaskSummaryAnswer`], [`TaskComparisonAnswer`],
 //!   [`TaskDurationsAnswer`], [`ProgressAnswer`]: the ledger
-//! - [`WorkersAnswer`], [`SettingsChange`], [`SettingsAnswer`], [`ThreadDumpAnswer`]: workers and their agents
+//! - [`WorkersAnswer`], [`WorkerNamesAnswer`], [`SettingsChange`], [`SettingsAnswer`], [`ThreadDumpAnswer`]: workers and their agents
 //! - [`TransfersAnswer`], [`TransferSummaryAnswer`], [`ResourcesAnswer`], [`RunsAnswer`]: telemetry
 //! - [`EventsAnswer`], [`Update`]: events
 //! - [`SessionAnswer`]: who is logged in
@@ -56,9 +56,10 @@ pub use telemetry::{
     TransferSummaryAnswer, TransferType, TransfersAnswer,
 };
 pub use workers::{
-    Clock, Disconnect, Epoch, Forward, IngestStatus, LossAccount, PushCounts, QuotaUse, Retained,
-    Scrape, SettingsAnswer, SettingsChange, StackFrame, Store, ThreadDumpAnswer, ThreadGroup,
-    ThreadSnapshot, WorkerEpochs, WorkerSettings, WorkerThreads, WorkersAnswer,
+    Clock, Disconnect, Epoch, Forward, IngestStatus, LabelCount, LossAccount, PushCounts, QuotaUse,
+    Retained, Scrape, SettingsAnswer, SettingsChange, StackFrame, Store, ThreadDumpAnswer,
+    ThreadGroup, ThreadSnapshot, WorkerCounts, WorkerEpochs, WorkerName, WorkerNamesAnswer,
+    WorkerSettings, WorkerThreads, WorkersAnswer,
 };
 
 /// One of a fixed set of words. A reader accepts others too, so that it can talk to a newer

@@ -45,7 +45,7 @@ fn the_committed_typescript_is_up_to_date() {
         TaskSummaryAnswer, TaskName, PhaseSum, Durations, ProgressAnswer, Progress,
         TaskComparisonAnswer, NameComparison, TaskStatistics, DurationChange, FailureChange,
         TaskDurationsAnswer, DurationPoint,
-        WorkersAnswer, QuotaUse, PushCounts, Scrape, Forward, Store, IngestStatus, WorkerEpochs, Epoch, Disconnect, Clock, LossAccount, Retained,
+        WorkersAnswer, WorkerCounts, WorkerNamesAnswer, WorkerName, LabelCount, QuotaUse, PushCounts, Scrape, Forward, Store, IngestStatus, WorkerEpochs, Epoch, Disconnect, Clock, LossAccount, Retained,
         SettingsChange, SettingsAnswer, WorkerSettings,
         ThreadDumpAnswer, WorkerThreads, ThreadGroup, StackFrame, ThreadSnapshot,
         TransfersAnswer, Transfer, TransferSummaryAnswer, Link, TransferType, LinkSums, Bandwidth,

@@ -18,10 +18,12 @@ pub struct WorkersAnswer {
     pub now_ns: i64,
     /// Whether flushes are accepted.
     pub ingest: IngestStatus,
-    /// By id.
+    /// By id, or those that need attention first.
     pub workers: Vec<WorkerEpochs>,
     /// Number of further workers, after the last one that is listed.
     pub omitted: u64,
+    /// All these workers, listed or not.
+    pub counts: WorkerCounts,
     /// Quotas that were met since the collector started, those with the most refusals first.
     pub quotas: Vec<QuotaUse>,
     /// What foreign profilers pushed since the collector started, by source.
@@ -34,6 +36,54 @@ pub struct WorkersAnswer {
     pub stores: Vec<Store>,
     /// Data that the collector retains.
     pub retained: Retained,
+}
+
+/// Number of workers, by the state of their newest life.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(TS))]
+pub struct WorkerCounts {
+    /// Those with a connected agent.
+    pub connected: u64,
+    /// Those whose agent may come back.
+    pub away: u64,
+    /// The others.
+    pub gone: u64,
+    /// Of all these, those that need attention: what `sort=attention` lists first.
+    pub need_attention: u64,
+}
+
+/// Answer of `/api/v1/workers/names`: what menus offer.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(TS))]
+pub struct WorkerNamesAnswer {
+    /// By id.
+    pub workers: Vec<WorkerName>,
+    /// Number of further workers with the text.
+    pub omitted: u64,
+    /// Those that most workers have first.
+    pub labels: Vec<LabelCount>,
+    /// Number of further labels with the text.
+    pub labels_omitted: u64,
+}
+
+/// A worker in a menu.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(TS))]
+pub struct WorkerName {
+    /// Its id.
+    pub worker: String,
+    /// The machine of its latest agent.
+    pub host: String,
+}
+
+/// A label in a menu.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(TS))]
+pub struct LabelCount {
+    /// `KEY=VALUE`.
+    pub label: String,
+    /// Number of workers whose latest agent has it.
+    pub workers: u64,
 }
 
 /// The store of a collector, as another server reads it.

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use profiler_core::Timestamp;
+
 use crate::clock::Clock;
 use crate::follow::{FollowError, FollowOptions, Follower};
 use crate::ingest::Ingest;
@@ -131,8 +133,8 @@ impl Collector {
     }
 
     /// The sessions of the asked workers, and the totals of the collector.
-    pub(crate) fn fleet(&self, query: &WorkersQuery) -> FleetView {
-        self.state.fleet(query, self.ingest.blocked())
+    pub(crate) fn fleet(&self, query: &WorkersQuery, now: Timestamp) -> FleetView {
+        self.state.fleet(query, self.ingest.blocked(), now)
     }
 }
 

@@ -24,6 +24,12 @@ impl IdSet {
         self.words[word] |= 1 << (id % WORD);
     }
 
+    /// Whether it has an id.
+    #[inline]
+    pub(crate) fn contains(&self, id: u32) -> bool {
+        self.words.get((id / WORD) as usize).is_some_and(|bits| bits >> (id % WORD) & 1 == 1)
+    }
+
     /// The largest id below `end`.
     pub(crate) fn last_below(&self, end: u32) -> Option<u32> {
         let word = (end / WORD) as usize;
@@ -112,6 +118,7 @@ mod tests {
             prop_assert_eq!(set.iter().collect::<BTreeSet<u32>>(), ids.clone());
             prop_assert!(set.iter().is_sorted());
             prop_assert_eq!(set.count(), ids.len());
+            prop_assert_eq!(set.contains(asked), ids.contains(&asked));
             prop_assert_eq!(set.last_below(asked), ids.range(..asked).next_back().copied());
             let ranked = set.ranked();
             prop_assert_eq!(ranked.iter().count(), ids.len());

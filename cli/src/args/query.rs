@@ -375,6 +375,7 @@ pub(crate) struct ThreadDumpArgs {
     args_conflicts_with_subcommands = true,
     after_help = "Examples:\n  \
     emberline workers                                 a table\n  \
+    emberline workers --label zone=a                  a part of the fleet\n  \
     emberline workers --format json | jq .            for programs\n  \
     emberline workers set --all --interval 20ms       sample half as often\n  \
     emberline workers --url http://10.0.0.7:4747      another collector"
@@ -382,6 +383,15 @@ pub(crate) struct ThreadDumpArgs {
 pub(crate) struct WorkersArgs {
     #[command(subcommand)]
     pub(crate) command: Option<WorkersCommand>,
+
+    /// Only this worker; may be repeated. Default: all.
+    #[arg(long, value_name = "ID")]
+    pub(crate) worker: Vec<String>,
+
+    /// Only workers with this label, such as zone=a, or zone=* for any value; may be repeated, then
+    /// all must match.
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub(crate) label: Vec<String>,
 
     #[command(flatten)]
     pub(crate) ask: AskArgs,

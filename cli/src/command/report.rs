@@ -303,7 +303,7 @@ fn other_parts(same_range: &Query) -> Vec<Part> {
         part("threads", "thread-time", query().with("by", "thread")),
         part("resources", "resources", query()),
         part("transfers", "transfers", query().with("summary", "true")),
-        part("workers", "workers", Query::default()),
+        part("workers", "workers", Query::default().with("sort", "attention")),
         part("events", "events/recent", Query::default().with("limit", EVENTS_MAX.to_string())),
     ]
 }

@@ -14,7 +14,11 @@ pub(crate) fn run(args: &WorkersArgs) -> anyhow::Result<()> {
     if let Some(WorkersCommand::Set(args)) = &args.command {
         return set(args);
     }
-    show::<WorkersAnswer>(&args.ask, "workers", &Query::default())
+    let query = Query::default()
+        .with("sort", "attention")
+        .with_each("worker", &args.worker)
+        .with_each("label", &args.label);
+    show::<WorkersAnswer>(&args.ask, "workers", &query)
 }
 
 fn set(args: &WorkersSetArgs) -> anyhow::Result<()> {

@@ -34,7 +34,8 @@ pub(crate) fn examine(url: &str) -> Result<Vec<Finding>, ClientError> {
         Err(error) => return Ok(vec![Finding::bad("token", error.to_string(), TOKEN_HINT)]),
     };
     let client = Client::with_token(url, token)?;
-    match client.get_json::<WorkersAnswer>("workers", &Query::default()) {
+    let query = Query::default().with("sort", "attention");
+    match client.get_json::<WorkersAnswer>("workers", &query) {
         Ok(workers) => {
             let mut findings = fleet(url, &workers);
             let query = Query::default().with("from", SYMBOLS_FROM);
@@ -165,7 +166,8 @@ fn fleet(url: &str, fleet: &WorkersAnswer) -> Vec<Finding> {
         .filter(|(_, epoch)| epoch.connected)
         .map(|(worker, epoch)| (worker, epoch.sampler_mode.as_deref().unwrap_or_default()))
         .collect();
-    let count = connected.len();
+    // Not all are listed if there are many.
+    let count = fleet.counts.connected.max(connected.len() as u64);
     let refused: Vec<String> = fleet
         .quotas
         .iter()

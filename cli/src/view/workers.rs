@@ -99,7 +99,11 @@ impl View for WorkersAnswer {
             ));
         }
         if self.omitted > 0 {
-            notes.push(format!("{} are not listed", counted(self.omitted, "more worker")));
+            let more = counted(self.omitted, "more worker");
+            notes.push(format!(
+                "{more} are not listed; of all, {} need attention, and these come first",
+                grouped(self.counts.need_attention)
+            ));
         }
         notes.extend(COLUMNS.map(str::to_owned));
         notes.extend(lost_workers(self).map(|end| end.note(&self.now)));
@@ -126,7 +130,11 @@ impl View for WorkersAnswer {
             ("CLOCK", Right),
             ("LABELS", Left),
         ]);
-        for worker in &self.workers {
+        let mut workers: Vec<&WorkerEpochs> = self.workers.iter().collect();
+        if self.omitted == 0 {
+            workers.sort_by(|a, b| a.worker.cmp(&b.worker));
+        }
+        for worker in workers {
             for epoch in &worker.epochs {
                 grid.push(cells(&worker.worker, epoch, &self.now));
             }
@@ -385,11 +393,14 @@ mod tests {
             ingest,
             workers: vec![worker],
             omitted: 1_200,
+            counts: api::WorkerCounts { need_attention: 1, ..Default::default() },
             ..WorkersAnswer::default()
         };
         let duplicated =
             "2 agents with the id w\\u{202e} are connected: their time is summed as one worker's";
-        assert_eq!(answer.notes()[..2], [duplicated, "1,200 more workers are not listed"]);
+        let more =
+            "1,200 more workers are not listed; of all, 1 need attention, and these come first";
+        assert_eq!(answer.notes()[..2], [duplicated, more]);
         assert_eq!(answer.notes()[2..], COLUMNS);
     }
 

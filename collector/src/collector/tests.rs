@@ -219,7 +219,7 @@ fn workers_are_listed_in_pages() {
         let pairs: Vec<(String, String)> =
             pairs.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
         let query = WorkersQuery::parse(&pairs, &collector.state).unwrap();
-        let fleet = collector.fleet(&query);
+        let fleet = collector.fleet(&query, at(0));
         let ids = fleet.epochs.iter().map(|view| view.worker.to_string()).collect::<Vec<_>>();
         (ids.concat(), fleet.omitted)
     };
@@ -297,7 +297,7 @@ fn check_refused(change: impl FnOnce(&mut v1::Flush), expected: &str) {
     let answer = send(&collector, &attachment, &mut worker, &flush);
     assert_eq!(answer, format!("refused {seq}: {expected}"));
     assert_eq!((total_ns(&collector), rows(&collector).len()), (0, 0), "{expected}");
-    let view = &collector.fleet(&Default::default()).epochs[0];
+    let view = &collector.fleet(&Default::default(), at(0)).epochs[0];
     assert_eq!((view.rejected, view.last_rejection.as_deref()), (1, Some(expected)));
     assert_eq!((view.acked_seq, view.stored_ns), (0, 0), "a refusal is no acknowledgment");
 
@@ -305,7 +305,7 @@ fn check_refused(change: impl FnOnce(&mut v1::Flush), expected: &str) {
     worker.count("load;main", State::Lock, 4);
     let next = worker.flush(11, vec![]);
     assert_eq!(send(&collector, &attachment, &mut worker, &next), "ack 2");
-    let view = &collector.fleet(&Default::default()).epochs[0];
+    let view = &collector.fleet(&Default::default(), at(0)).epochs[0];
     assert_eq!((total_ns(&collector), view.stored_ns, view.unaccounted_ns()), (4, 4, 0));
 }
 
@@ -492,3 +492,4 @@ mod sums;
 mod telemetry;
 mod thread_time;
 mod times;
+mod workers;

@@ -32,3 +32,9 @@ pub const FILTER_VALUES_MAX: usize = 100;
 
 /// Most patterns of a parameter of a profile's view. A pattern is matched with every name.
 pub(crate) const VIEW_PATTERNS_MAX: usize = 8;
+
+/// Names of workers, and labels, in an answer for menus without a `limit` parameter.
+pub const WORKER_NAMES_DEFAULT: usize = 200;
+
+/// Most names of workers, and labels, in an answer for menus.
+pub const WORKER_NAMES_MAX: usize = 1_000;

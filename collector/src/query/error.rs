@@ -59,6 +59,8 @@ pub(crate) enum QueryError {
         "step={step} would make {steps} steps; at most {limit} are allowed: take a larger step"
     )]
     Steps { step: String, steps: u64, limit: u64 },
+    #[error("after needs the order of ids; omit sort=attention")]
+    AfterByAttention,
     #[error("run already sets the range; omit from and to")]
     RunAndRange,
     #[error("the side before: {0}")]

@@ -144,6 +144,7 @@ impl<'a> TableReader<'a> {
     ) -> Result<(), QueryError> {
         let pieces = self.plan.pieces.clone();
         let manifest = self.manifest.clone();
+        let workers = asked.workers.map(|asked| asked.iter().map(|number| number.0).collect());
         for piece in pieces {
             let table = TableName::Sums(table_of(&piece), piece.tier);
             let Piece { tier, periods } = piece;
@@ -151,10 +152,14 @@ impl<'a> TableReader<'a> {
             let overlaps = |file: &&FileEntry| file.from < periods.end && periods.start < file.to;
             for file in manifest.files_of(table).filter(overlaps) {
                 self.cancel.check()?;
-                let scan =
-                    Scan { periods: periods.clone(), tasks: asked.tasks, columns: asked.columns };
+                let scan = Scan {
+                    periods: periods.clone(),
+                    tasks: asked.tasks,
+                    workers: asked.workers,
+                    columns: asked.columns,
+                };
                 let mut each = |batch: &Batch| {
-                    let rows = Rows { batch, tier, periods: &periods, workers: asked.workers };
+                    let rows = Rows { batch, tier, periods: &periods, workers: workers.as_ref() };
                     visit(batch, rows);
                     match self.cancel.check() {
                         Ok(()) => ControlFlow::Continue(()),
@@ -340,7 +345,7 @@ pub(crate) struct Rows<'a> {
     batch: &'a Batch,
     tier: Tier,
     periods: &'a Range<Period>,
-    workers: Option<&'a [WorkerNumber]>,
+    workers: Option<&'a IdSet>,
 }
 
 impl Rows<'_> {
@@ -382,9 +387,7 @@ impl Rows<'_> {
         let is_asked = |index: usize| {
             start <= ts[index]
                 && ts[index] < end
-                && self
-                    .workers
-                    .is_none_or(|asked| asked.binary_search(&WorkerNumber(worker[index])).is_ok())
+                && self.workers.is_none_or(|asked| asked.contains(worker[index]))
         };
         (0..values.len()).filter(|index| is_asked(*index)).for_each(&mut visit);
     }

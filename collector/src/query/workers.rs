@@ -1,5 +1,6 @@
 //! Workers, and whether any of their data was lost unaccounted for.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 
 use profiler_core::wire::{AppliedSettings, v1};
@@ -9,11 +10,23 @@ use super::QueryError;
 use super::params::{Params, known_workers};
 use super::tasks::limit_to;
 use crate::ingest_status::IngestBlocked;
-use crate::limits::{SESSIONS_MAX, WORKERS_DEFAULT};
-use crate::rows::AgentInfo;
+use crate::limits::{SESSIONS_MAX, SILENT_AFTER, WORKERS_DEFAULT, nanoseconds};
+use crate::rows::{AgentInfo, DisconnectReason};
 use crate::session::{Presence, Session, SessionCell};
 use crate::state::CollectorState;
 use crate::sync::{lock, read};
+
+/// The mode of a sampler that takes all stacks.
+const FULL_MODE: &str = "full";
+
+/// Before as many ticks are due, shares of them say nothing.
+const TICKS_MIN: u64 = 500;
+
+/// Larger clock errors may put a task in the wrong second.
+const CLOCK_ERROR_NS: u64 = 250_000_000;
+
+/// An agent that skips more than one of so many samples is degraded.
+const THROTTLED_SHARE: u64 = 4;
 
 /// The requested workers; empty for all.
 pub(crate) fn parse_workers(
@@ -57,6 +70,15 @@ impl EpochView {
     }
 }
 
+/// The order of workers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum WorkerOrder {
+    /// By id.
+    Id,
+    /// Those that need a person's attention first, then by id.
+    Attention,
+}
+
 /// A question for workers. The default is for the first ones.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct WorkersQuery {
@@ -64,13 +86,19 @@ pub(crate) struct WorkersQuery {
     workers: Vec<String>,
     /// Only workers whose ids come later.
     after: Option<String>,
+    order: WorkerOrder,
     /// Most workers.
     limit: usize,
 }
 
 impl Default for WorkersQuery {
     fn default() -> Self {
-        WorkersQuery { workers: Vec::new(), after: None, limit: WORKERS_DEFAULT }
+        WorkersQuery {
+            workers: Vec::new(),
+            after: None,
+            order: WorkerOrder::Id,
+            limit: WORKERS_DEFAULT,
+        }
     }
 }
 
@@ -85,36 +113,176 @@ impl WorkersQuery {
         pairs: &[(String, String)],
         state: &CollectorState,
     ) -> Result<WorkersQuery, QueryError> {
-        let params = Params::new(pairs, &["worker", "after", "limit"])?;
+        let params = Params::new(pairs, &["worker", "label", "after", "sort", "limit"])?;
         let limit = params.one("limit")?;
+        let after = params.one("after")?.map(str::to_owned);
+        let orders = [("id", WorkerOrder::Id), ("attention", WorkerOrder::Attention)];
+        let order = params.choice("sort", &orders)?;
+        if after.is_some() && order != WorkerOrder::Id {
+            return Err(QueryError::AfterByAttention);
+        }
         Ok(WorkersQuery {
             workers: known_workers(&params, state)?,
-            after: params.one("after")?.map(str::to_owned),
+            after,
+            order,
             limit: limit.map_or(Ok(WORKERS_DEFAULT), |text| limit_to(Some(text), SESSIONS_MAX))?,
         })
     }
 
-    /// Keeps the asked sessions, which are in the order of workers. Returns the number of further
-    /// workers.
-    fn keep(&self, sessions: &mut Vec<Arc<SessionCell>>) -> u64 {
-        if let Some(after) = &self.after {
-            sessions.retain(|cell| *cell.worker.0 > **after);
+    /// The workers to list, of sessions in the order of workers, and what is true of all.
+    fn select(&self, sessions: &[Arc<SessionCell>], now: Timestamp) -> Selected {
+        let mut selected = Selected::default();
+        let mut standings = Vec::new();
+        for lives in sessions.chunk_by(|a, b| a.worker == b.worker) {
+            let standing = Standing::of(lives, now);
+            selected.counts.add(&standing);
+            let is_later = self.after.as_ref().is_none_or(|after| *lives[0].worker.0 > **after);
+            if is_later {
+                standings.push((standing.attention, lives));
+            }
         }
-        let lives = sessions.chunk_by(|a, b| a.worker == b.worker).map(<[_]>::len);
-        let kept = lives.clone().take(self.limit).sum();
-        let omitted = lives.skip(self.limit).count();
-        sessions.truncate(kept);
-        omitted as u64
+        if self.order == WorkerOrder::Attention {
+            // Stable, so by id among equals.
+            standings.sort_by_key(|(attention, _)| Reverse(*attention));
+        }
+        selected.omitted = standings.len().saturating_sub(self.limit) as u64;
+        standings.truncate(self.limit);
+        selected.workers = standings.into_iter().map(|(_, lives)| lives.to_vec()).collect();
+        selected
     }
+}
+
+/// What a [`WorkersQuery`] selects.
+#[derive(Default)]
+struct Selected {
+    /// The lives of each.
+    workers: Vec<Vec<Arc<SessionCell>>>,
+    /// Number of workers after them.
+    omitted: u64,
+    counts: WorkerCounts,
+}
+
+/// Number of workers, by the state of their newest life.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct WorkerCounts {
+    pub(crate) connected: u64,
+    pub(crate) away: u64,
+    pub(crate) gone: u64,
+    pub(crate) need_attention: u64,
+}
+
+impl WorkerCounts {
+    fn add(&mut self, standing: &Standing) {
+        let count = match standing.presence {
+            Presence::Connected => &mut self.connected,
+            Presence::Away(_) => &mut self.away,
+            Presence::Gone(_) => &mut self.gone,
+        };
+        *count += 1;
+        self.need_attention += u64::from(standing.attention > Attention::Nothing);
+    }
+}
+
+/// How much a worker needs a person's attention.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Attention {
+    Nothing,
+    /// It is sampled less than it should be, or its clock is not known well.
+    Degraded,
+    /// Some of its data was lost or rejected, or an earlier life ended badly.
+    Lost,
+    /// It ended badly, or is silent.
+    Ended,
+}
+
+/// The state of a worker.
+struct Standing {
+    /// Of its newest life.
+    presence: Presence,
+    attention: Attention,
+}
+
+impl Standing {
+    /// Of a worker with these lives, at least one.
+    fn of(lives: &[Arc<SessionCell>], now: Timestamp) -> Standing {
+        let mut newest = Timestamp::from_unix_ns(i64::MIN);
+        let mut standing =
+            Standing { presence: Presence::Connected, attention: Attention::Nothing };
+        let mut newest_attention = Attention::Nothing;
+        for cell in lives {
+            let session = lock(&cell.state);
+            let attention = attention(cell, &session, now);
+            if session.first_seen >= newest {
+                newest = session.first_seen;
+                standing.presence = session.presence;
+                standing.attention = standing.attention.max(earlier(newest_attention));
+                newest_attention = attention;
+            } else {
+                standing.attention = standing.attention.max(earlier(attention));
+            }
+        }
+        standing.attention = standing.attention.max(newest_attention);
+        standing
+    }
+}
+
+/// How much a life needs attention if the worker has a newer one.
+fn earlier(attention: Attention) -> Attention {
+    match attention {
+        Attention::Lost | Attention::Ended => Attention::Lost,
+        Attention::Nothing | Attention::Degraded => Attention::Nothing,
+    }
+}
+
+/// How much a life needs attention if it is the worker's newest one.
+fn attention(cell: &SessionCell, session: &Session, now: Timestamp) -> Attention {
+    let ended = session.presence.disconnect();
+    let is_gone = matches!(session.presence, Presence::Gone(_));
+    if ended.is_some_and(|end| end.reason != DisconnectReason::Clean) {
+        return Attention::Ended;
+    }
+    let silent_ns = now.unix_ns().saturating_sub(session.last_seen.unix_ns());
+    let has_agent = cell.worker.has_agent();
+    if ended.is_none() && has_agent && silent_ns > nanoseconds(SILENT_AFTER) {
+        return Attention::Ended;
+    }
+    let account = session.account.unwrap_or_default();
+    let lost = [
+        account.lost_rejected_ns,
+        account.lost_by_collector_ns,
+        account.lost_queue_ns,
+        account.lost_tasks,
+        session.rejected,
+    ];
+    if lost.iter().any(|count| *count > 0) {
+        return Attention::Lost;
+    }
+    if is_gone || !has_agent {
+        return Attention::Nothing;
+    }
+    let is_degraded = session.applied.as_ref().is_some_and(|applied| {
+        let is_full = applied.settings.enabled && applied.mode == FULL_MODE;
+        !is_full || applied.signal_blocked.is_some()
+    });
+    let Ticks { made, expected, throttled } = session.ticks;
+    let is_throttled = throttled > expected / THROTTLED_SHARE;
+    let misses_ticks = expected > TICKS_MIN && made.saturating_add(throttled) < expected / 2;
+    let is_off = session.clock.is_some_and(|clock| clock.error_ns > CLOCK_ERROR_NS);
+    if is_degraded || is_throttled || misses_ticks || is_off {
+        return Attention::Degraded;
+    }
+    Attention::Nothing
 }
 
 /// All workers, and the collector's totals.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct FleetView {
-    /// By worker, then oldest first.
+    /// By worker in the asked order, then oldest first.
     pub(crate) epochs: Vec<EpochView>,
     /// Number of workers after them.
     pub(crate) omitted: u64,
+    /// All workers, listed or not.
+    pub(crate) counts: WorkerCounts,
     /// Why ingest is blocked, if it is.
     pub(crate) blocked: Option<IngestBlocked>,
     pub(crate) data: Option<TimeRange>,
@@ -129,13 +297,21 @@ pub(crate) struct FleetView {
 
 impl CollectorState {
     /// The sessions of some workers. Locks each session for a copy of its facts.
-    pub(crate) fn fleet(&self, query: &WorkersQuery, blocked: Option<IngestBlocked>) -> FleetView {
-        let mut sessions = self.sessions(&query.workers);
-        let omitted = query.keep(&mut sessions);
-        let mut epochs: Vec<EpochView> =
-            sessions.iter().map(|cell| self.view(cell, &lock(&cell.state))).collect();
-        // Epochs are random numbers: clients take the last one as the newest.
-        epochs.sort_by(|a, b| (&a.worker, a.first_seen).cmp(&(&b.worker, b.first_seen)));
+    pub(crate) fn fleet(
+        &self,
+        query: &WorkersQuery,
+        blocked: Option<IngestBlocked>,
+        now: Timestamp,
+    ) -> FleetView {
+        let Selected { workers, omitted, counts } =
+            query.select(&self.sessions(&query.workers), now);
+        let mut epochs: Vec<EpochView> = Vec::new();
+        for lives in workers {
+            let first = epochs.len();
+            epochs.extend(lives.iter().map(|cell| self.view(cell, &lock(&cell.state))));
+            // Epochs are random numbers: clients take the last one as the newest.
+            epochs[first..].sort_by_key(|life| life.first_seen);
+        }
         let ledger = read(&self.ledger);
         for epoch in &mut epochs {
             epoch.running = ledger.running_count(&epoch.worker, epoch.epoch);
@@ -149,6 +325,7 @@ impl CollectorState {
         FleetView {
             epochs,
             omitted,
+            counts,
             blocked,
             data: windows.data(),
             windows: windows.count(),

@@ -257,7 +257,7 @@ impl Fleet {
                 "{key:?} was acked, and is lost"
             );
         }
-        for epoch in collector.fleet(&Default::default()).epochs {
+        for epoch in collector.fleet(&Default::default(), at(0)).epochs {
             let own = held.iter().filter(|((worker, _), _)| **worker == *epoch.worker.0);
             let own: Vec<&Content> = own.map(|(_, content)| content).collect();
             let stored_ns: u64 = own.iter().flat_map(|content| content.values()).sum();
@@ -497,7 +497,7 @@ fn the_bytes_of_version_1_are_read() {
     let collector = open(&SimDisk::of([(name, bytes.clone())].into()));
     assert_eq!(held(&collector), held(&expected.collector));
     let view = |collector: &Collector| {
-        let epoch = collector.fleet(&Default::default()).epochs.remove(0);
+        let epoch = collector.fleet(&Default::default(), at(0)).epochs.remove(0);
         (epoch.agent, epoch.account, epoch.acked_seq, epoch.clock, epoch.ticks, epoch.running)
     };
     assert_eq!(view(&collector), view(&expected.collector));

@@ -92,6 +92,7 @@ pub(super) const ROUTES: &[Route] = &[
     route(Method::GET, "/api/v1/tasks/durations", Access::Reader),
     route(Method::GET, "/api/v1/thread-time", Access::Reader),
     route(Method::GET, "/api/v1/workers", Access::Reader),
+    route(Method::GET, "/api/v1/workers/names", Access::Reader),
     route(Method::PUT, "/api/v1/workers/settings", Access::Operator),
     route(Method::GET, "/api/v1/thread-dump", Access::Operator),
     route(Method::GET, "/api/v1/symbols", Access::Reader),

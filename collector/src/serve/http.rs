@@ -25,7 +25,7 @@ use crate::limits::{
 };
 use crate::query::{
     DurationsFormat, TaskComparisonQuery, TaskDurationsQuery, TaskFormat, TaskQuery,
-    ThreadTimeQuery, TimelineQuery, WorkersQuery,
+    ThreadTimeQuery, TimelineQuery, WorkerNamesQuery, WorkersQuery,
 };
 use crate::shares::Quota;
 
@@ -60,6 +60,7 @@ fn routes_of(reader: Reader, updates: Router<Reader>, live: Router<Reader>) -> R
         .merge(file_paths::routes(file_paths::DURATIONS, &get(task_durations)))
         .route("/api/v1/thread-time", get(thread_time))
         .route("/api/v1/workers", get(workers))
+        .route("/api/v1/workers/names", get(worker_names))
         .merge(telemetry::routes())
         .merge(symbols::routes())
         .merge(sql::routes())
@@ -192,12 +193,20 @@ async fn workers(State(reader): State<Reader>, pairs: Pairs) -> Result<Response,
         let query = WorkersQuery::parse(pairs, &collector.state)?;
         let quotas = collector.quota_uses();
         let forwards = collector.state.forwards.statuses();
-        let fleet = collector.fleet(&query);
         let stores = collector.follower.as_ref().map(Follower::statuses).unwrap_or_default();
         // What was stored since the last look says nothing about the workers.
         let now = stores.iter().filter_map(|store| store.read_at).min().unwrap_or(now);
+        let fleet = collector.fleet(&query, now);
         let pushed = &collector.pushed;
         answer::json(&answer::workers(&fleet, &quotas, pushed, &forwards, &stores, now))
+    });
+    answer.await
+}
+
+async fn worker_names(State(reader): State<Reader>, pairs: Pairs) -> Result<Response, ErrorAnswer> {
+    let answer = reader.answer(pairs, |&Asking { collector, pairs, .. }| {
+        let query = WorkerNamesQuery::parse(pairs)?;
+        answer::json(&answer::worker_names(collector.state.worker_names(&query)))
     });
     answer.await
 }

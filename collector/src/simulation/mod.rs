@@ -213,13 +213,12 @@ impl SimulatedCollector {
             epoch: row.epoch.0,
             outcome: row.record.outcome,
         });
-        let lives = self.collector.fleet(&WorkersQuery::default()).epochs.into_iter().map(|life| {
-            LifeContent {
-                epoch: life.epoch.0,
-                stored_ns: life.stored_ns,
-                unaccounted_ns: life.unaccounted_ns(),
-                rejected: life.rejected,
-            }
+        let fleet = self.collector.fleet(&WorkersQuery::default(), state.clock.now());
+        let lives = fleet.epochs.into_iter().map(|life| LifeContent {
+            epoch: life.epoch.0,
+            stored_ns: life.stored_ns,
+            unaccounted_ns: life.unaccounted_ns(),
+            rejected: life.rejected,
         });
         Content {
             leaves: profile.leaves,

@@ -228,7 +228,8 @@ struct RowStream {
 
 impl RowStream {
     fn open(tables: &Tables, file: &FileEntry, tier: Tier) -> Result<RowStream, StoreError> {
-        let scan = Scan { periods: file.from..file.to, tasks: None, columns: &ALL_COLUMNS };
+        let scan =
+            Scan { periods: file.from..file.to, tasks: None, workers: None, columns: &ALL_COLUMNS };
         let cursor = tables.segment(file)?.cursor(&scan);
         let batch = Batch::default();
         let file = file.clone();

@@ -378,7 +378,8 @@ impl Check<'_> {
     }
 
     fn read_counting(&mut self, file: &FileEntry, tier: Tier) -> Result<u64, StoreError> {
-        let scan = Scan { periods: file.from..file.to, tasks: None, columns: &ALL_COLUMNS };
+        let scan =
+            Scan { periods: file.from..file.to, tasks: None, workers: None, columns: &ALL_COLUMNS };
         let mut days: BTreeMap<Day, u128> = BTreeMap::new();
         let mut rows = 0;
         let day_of = |period: u32| period / (Tier::Day.seconds() / tier.seconds());

@@ -100,6 +100,14 @@ impl Numbers {
         tops.sort_unstable();
         tops
     }
+
+    /// The store's numbers of workers of the union, ascending.
+    fn workers_in_store(&self, asked: &[WorkerNumber]) -> Vec<WorkerNumber> {
+        let known = (0u32..).zip(&self.workers);
+        let is_asked =
+            |(_, in_union): &(u32, &u32)| asked.binary_search(&WorkerNumber(**in_union)).is_ok();
+        known.filter(is_asked).map(|(in_store, _)| WorkerNumber(in_store)).collect()
+    }
 }
 
 fn translate_by(numbers: &[u32], number: &mut u32) {
@@ -170,10 +178,12 @@ impl PartFile {
         };
         // Tasks of transfers are links, by which nobody asks.
         let tasks = scan.tasks.map(|asked| part.numbers.tops_in_store(asked));
-        if tasks.as_ref().is_some_and(Vec::is_empty) {
+        let workers = scan.workers.map(|asked| part.numbers.workers_in_store(asked));
+        if tasks.as_ref().is_some_and(Vec::is_empty) || workers.as_ref().is_some_and(Vec::is_empty)
+        {
             return Ok(());
         }
-        let scan = Scan { tasks: tasks.as_deref(), ..scan.clone() };
+        let scan = Scan { tasks: tasks.as_deref(), workers: workers.as_deref(), ..scan.clone() };
         let mut translated = Batch::default();
         part.tables.scan(file, &scan, &mut |batch| {
             translated.clone_from(batch);

@@ -259,10 +259,17 @@ export function answersNamed(names) {
         p99_ns: (3 + step) * 1e8,
       })),
     },
+    names: {
+      workers: names.map((name) => ({ worker: name, host: name })),
+      omitted: 0,
+      labels: names.map((name) => ({ label: `${name}=${name}`, workers: 1 })),
+      labels_omitted: 0,
+    },
     workers: {
       now_ns: now(),
       ingest: { open: false, reason: names[0] },
       omitted: 1,
+      counts: { connected: names.length, away: 0, gone: 0, need_attention: names.length },
       quotas: names.map((name, i) => ({
         identity: name,
         quota: i % 2 === 0 ? 'sessions' : name,

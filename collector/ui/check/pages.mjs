@@ -553,6 +553,42 @@ export function pageChecks({ browser, checks, open, at, parameter, graph, apiUrl
     await page.context().close();
   }
 
+  /** Of a large fleet, menus find what is typed, and counts are of all workers. */
+  async function largeFleets() {
+    const page = await open(browser, checks);
+    const answers = answersNamed(['load']);
+    answers.names = (url) => {
+      const text = url.searchParams.get('text') ?? '00000';
+      return {
+        workers: [{ worker: `worker-${text}`, host: 'h' }],
+        omitted: url.searchParams.has('text') ? 0 : 99_999,
+        labels: [{ label: 'zone=a', workers: 50_000 }],
+        labels_omitted: 0,
+      };
+    };
+    answers.workers.counts = { connected: 99_998, away: 0, gone: 2, need_attention: 300 };
+    await mockApi(page, answers);
+    const [request] = await Promise.all([page.waitForRequest(/api\/v1\/workers\?/), page.goto(at(''))]);
+    checks.expect(/sort=attention/.test(request.url()), 'bad news comes first', request.url());
+    await page.waitForSelector('.tiles');
+    const tiles = await page.innerText('.tiles');
+    checks.expect(/99,998\s+of 100,000 connected/.test(tiles), 'all workers are counted', tiles);
+    checks.expect(/\d\+/.test(tiles), 'there are more warnings than those of the listed workers', tiles);
+    await page.goto(at('profile'));
+    await page.click('.select button >> text=labels');
+    await page.waitForSelector('.menu >> text=50,000 workers');
+    await page.keyboard.press('Escape');
+    await page.click('.select button >> text=workers');
+    await page.waitForSelector('.menu >> text=99,999 more; type to find them');
+    await page.keyboard.type('77777');
+    await page.waitForSelector('.menu [role="option"] >> text=worker-77777');
+    checks.equal(await page.locator('.menu >> text=more; type').count(), 0, 'all with the text are listed');
+    await page.keyboard.press('Enter');
+    await page.waitForFunction(() => new URL(location.href).searchParams.get('worker') === 'worker-77777');
+    checks.expect(true, 'a worker is found by typing');
+    await page.context().close();
+  }
+
   async function ranges() {
     const page = await open(browser, checks);
     await page.goto(at('profile'));
@@ -703,6 +739,7 @@ export function pageChecks({ browser, checks, open, at, parameter, graph, apiUrl
       servers,
       sql,
       alerts,
+      largeFleets,
       themes,
       threadDumpNames,
       failingView,

@@ -62,7 +62,9 @@ test.each<[string, Epoch, string[]]>([
 
 function answer(epochs: Epoch[], open = true): WorkersAnswer {
   const ingest = { open, reason: open ? null : 'disk full' };
-  return { now_ns: NOW_NS, ingest, workers: [{ worker: 'w', epochs }] } as unknown as WorkersAnswer;
+  const connected = Number(epochs.some(({ state }) => state === 'connected'));
+  const counts = { connected, away: 0, gone: 1 - connected, need_attention: 0 };
+  return { now_ns: NOW_NS, ingest, counts, workers: [{ worker: 'w', epochs }] } as unknown as WorkersAnswer;
 }
 
 test('of earlier sessions only losses are reported', () => {

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::ops::Range;
 
 use super::lookup::SymbolFileError;
-use super::{BLOCK_BYTES, ReadAt};
+use super::{BLOCK_BYTES, ReadAt, has_checksum};
 
 /// The arrays, in their order in the file.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -100,7 +100,7 @@ pub(super) fn read_block(
     let mut compressed = vec![0; block.bytes as usize];
     source.read_at(block.at, &mut compressed)?;
     let part = array.name();
-    if crc32fast::hash(&compressed) != block.crc {
+    if !has_checksum(&compressed, block.crc) {
         return Err(SymbolFileError::Checksum { part });
     }
     let bytes = elements * array.element_bytes();

@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 use super::blocks::{Array, Block, INDEX_ENTRY_BYTES, blocks_of, read_block};
 use super::builder::{DEPTH_MAX, FRAMES_MAX, FrameRow, RANGES_MAX, TEXT_BYTES_MAX, TEXTS_MAX};
 use super::trailer::{Facts, MAGIC, TRAILER_BYTES, Trailer};
-use super::{BLOCK_BYTES, NAMING_VERSION, ReadAt};
+use super::{BLOCK_BYTES, NAMING_VERSION, ReadAt, has_checksum};
 
 /// Largest compressed block. Zstd adds less than a hundredth to what it cannot compress.
 const COMPRESSED_BYTES_MAX: u32 = (BLOCK_BYTES + BLOCK_BYTES / 64) as u32;
@@ -98,7 +98,7 @@ impl<S: ReadAt> SymbolFile<S> {
         }
         let mut entries = vec![0; index_bytes];
         source.read_at(index_at, &mut entries)?;
-        if crc32fast::hash(&entries) != index_crc {
+        if !has_checksum(&entries, index_crc) {
             return Err(SymbolFileError::Checksum { part: "index" });
         }
         let mut at = MAGIC.len() as u64;

@@ -1,7 +1,7 @@
 //! The last bytes of a symbol file: what it is, and where its index is.
 
-use super::NAMING_VERSION;
 use super::lookup::SymbolFileError;
+use super::{NAMING_VERSION, has_checksum};
 
 /// The first and the last bytes of a symbol file.
 pub(super) const MAGIC: [u8; 8] = *b"EMBSYMS\x01";
@@ -113,7 +113,7 @@ impl Trailer {
         if bytes[TRAILER_BYTES - 8..] != MAGIC {
             return Err(SymbolFileError::Truncated);
         }
-        if crc32fast::hash(&bytes[..TRAILER_BYTES - 12]) != number(TRAILER_BYTES - 12) {
+        if !has_checksum(&bytes[..TRAILER_BYTES - 12], number(TRAILER_BYTES - 12)) {
             return Err(SymbolFileError::Checksum { part: "trailer" });
         }
         if number(0) != NAMING_VERSION {

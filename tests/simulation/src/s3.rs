@@ -187,6 +187,16 @@ impl Server {
         ureq::get(&url).header("Authorization", AUTHORIZATION).call().is_ok()
     }
 
+    /// Objects of the bucket whose path starts so, at most a thousand.
+    ///
+    /// # Errors
+    /// If the server does not answer.
+    pub fn objects(&self, prefix: &str) -> Result<usize> {
+        let url = self.url(&format!("/{BUCKET}?list-type=2&prefix={prefix}"));
+        let mut answer = ureq::get(&url).header("Authorization", AUTHORIZATION).call()?;
+        Ok(answer.body_mut().read_to_string()?.matches("<Key>").count())
+    }
+
     /// The variables of a client.
     #[must_use]
     pub fn environment(&self) -> Vec<(String, String)> {

@@ -39,7 +39,7 @@ pub(super) fn wait_for(client: &Client, name: &str, limit: Duration) -> anyhow::
     };
     let mut last = None;
     while Instant::now() < deadline {
-        let Some(epoch) = newest_epoch(client, worker)?.filter(|epoch| epoch.connected) else {
+        let Some(epoch) = newest_epoch(client, worker).filter(|epoch| epoch.connected) else {
             // It has shipped everything.
             break;
         };
@@ -59,8 +59,9 @@ fn newest(client: &Client, name: &str) -> anyhow::Result<Option<Run>> {
     Ok(runs.into_iter().find(is_meant))
 }
 
-fn newest_epoch(client: &Client, worker: &str) -> anyhow::Result<Option<Epoch>> {
-    let WorkersAnswer { workers, .. } = client.get_json("workers", &Query::default())?;
-    let found = workers.into_iter().find(|known| known.worker == worker);
-    Ok(found.and_then(|mut known| known.epochs.pop()))
+/// `None` if the collector does not know the worker any more.
+fn newest_epoch(client: &Client, worker: &str) -> Option<Epoch> {
+    let query = Query::default().with("worker", worker);
+    let answer: WorkersAnswer = client.get_json("workers", &query).ok()?;
+    answer.workers.into_iter().next().and_then(|mut known| known.epochs.pop())
 }

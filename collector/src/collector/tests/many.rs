@@ -61,7 +61,7 @@ fn others_are_served_between_the_slices_of_a_large_dictionary() {
         let answer = send(&collector, &served, &mut honest, &flush);
         assert_eq!(answer, format!("ack {slices}"));
         assert_eq!(total_ns(&collector), 7 * slices);
-        assert_eq!(collector.fleet(&Default::default()).epochs.len(), 2);
+        assert_eq!(collector.fleet(&Default::default(), at(0)).epochs.len(), 2);
         slices += 1;
     }
     assert_eq!(slices, entries.div_ceil(DICTIONARY_SLICE_ENTRIES) as u64);
@@ -198,7 +198,7 @@ fn labels_are_bounded_for_each_worker_and_for_all() {
         let hello = v1::Hello { labels: labels(bytes), ..worker.hello() };
         let attached =
             at_once(collector.ingest.attach(&crate::testing::account(), hello, at(0))).unwrap();
-        let epochs = collector.fleet(&Default::default()).epochs;
+        let epochs = collector.fleet(&Default::default(), at(0)).epochs;
         let own =
             epochs.iter().find(|view| *view.worker.0 == *id && view.epoch.0 == epoch).unwrap();
         (

@@ -294,7 +294,7 @@ proptest! {
             });
             prop_assert_eq!(total_ns(&collector), expected_ns);
         }
-        let view = &collector.fleet(&Default::default()).epochs[0];
+        let view = &collector.fleet(&Default::default(), at(0)).epochs[0];
         prop_assert_eq!((view.acked_seq, view.stored_ns), (mark, expected_ns));
         prop_assert_eq!((view.running, view.ticks.made), (applied, 95 * applied as u64));
     }

@@ -380,7 +380,7 @@ fn the_newest_life_of_a_worker_is_its_last() {
     for (epoch, from_s) in [(9, 30), (2, 40), (5, 50)] {
         attach(&fleet.collector, &TestWorker::new("again", epoch), from_s);
     }
-    let view = fleet.collector.fleet(&WorkersQuery::of(&["again"]));
+    let view = fleet.collector.fleet(&WorkersQuery::of(&["again"]), at(0));
     let epochs: Vec<u64> = view.epochs.iter().map(|view| view.epoch.0).collect();
     assert_eq!(epochs, [9, 2, 5]);
 }

@@ -23,6 +23,7 @@ pub(super) fn check(path: &str, body: &Value) {
         "tasks" => reads_back::<api::TasksAnswer>(body),
         "progress" => reads_back::<api::ProgressAnswer>(body),
         "workers" => reads_back::<api::WorkersAnswer>(body),
+        "workers/names" => reads_back::<api::WorkerNamesAnswer>(body),
         "thread-dump" => reads_back::<api::ThreadDumpAnswer>(body),
         "transfers" if has("summary=true") => reads_back::<api::TransferSummaryAnswer>(body),
         "transfers" => reads_back::<api::TransfersAnswer>(body),

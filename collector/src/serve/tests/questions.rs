@@ -217,6 +217,7 @@ async fn an_unknown_or_repeated_parameter_path_or_method_is_rejected() {
         "/api/v1/tasks/durations",
         "/api/v1/thread-time",
         "/api/v1/workers",
+        "/api/v1/workers/names",
         "/api/v1/workers/settings",
         "/api/v1/thread-dump",
         "/api/v1/symbols",

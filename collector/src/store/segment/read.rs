@@ -34,13 +34,15 @@ pub(crate) const ALL_COLUMNS: [Column; 4] =
 /// Bytes that are read at once to verify a checksum.
 const CHECK_BYTES: u64 = 1 << 20;
 
-/// Which rows and columns of a file to read. Rows of other periods and tasks may be returned too: the
-/// caller filters.
+/// Which rows and columns of a file to read. Rows of other periods, tasks and workers may be returned too:
+/// the caller filters.
 #[derive(Clone, Debug)]
 pub(crate) struct Scan<'a> {
     pub(crate) periods: Range<Period>,
     /// In rising order; `None` for all.
     pub(crate) tasks: Option<&'a [NodeId]>,
+    /// In rising order; `None` for all.
+    pub(crate) workers: Option<&'a [WorkerNumber]>,
     /// In addition to periods and sums, which are always read.
     pub(crate) columns: &'a [Column],
 }
@@ -159,8 +161,7 @@ impl Segment {
         let has = |column: &Column| scan.columns.contains(column);
         Cursor {
             segment: self.clone(),
-            periods: scan.periods.clone(),
-            tasks: scan.tasks,
+            scan: scan.clone(),
             wanted: self.sum_table.columns().iter().map(has).collect(),
             next_group: 0,
             group: None,
@@ -169,15 +170,10 @@ impl Segment {
     }
 
     /// The rows of a row group that may match, by the statistics of its pages; in rising order.
-    fn rows_in_group(
-        &self,
-        index: usize,
-        periods: &Range<Period>,
-        tasks: Option<&[NodeId]>,
-    ) -> Vec<Range<usize>> {
+    fn rows_in_group(&self, index: usize, scan: &Scan<'_>) -> Vec<Range<usize>> {
         let group = self.footer.row_group(index);
         let rows = usize::try_from(group.num_rows()).unwrap_or(0);
-        let bounds = self.period_bounds(periods);
+        let bounds = self.period_bounds(&scan.periods);
         let by_period = |min: i64, max: i64| max >= bounds.start && min < bounds.end;
         if !chunk_bounds(group, 0).is_none_or(|(min, max)| by_period(min, max)) {
             return Vec::new();
@@ -188,17 +184,20 @@ impl Segment {
         if !all_periods {
             ranges = intersection(&ranges, &self.pages(index, 0, rows, by_period));
         }
-        let task_column =
-            self.sum_table.columns().iter().position(|column| *column == Column::Task);
-        if let (Some(tasks), Some(column)) = (tasks, task_column) {
-            let by_task = |min: i64, max: i64| {
-                let first = tasks.partition_point(|task| i64::from(task.0) < min);
-                tasks.get(first).is_some_and(|task| i64::from(task.0) <= max)
-            };
-            if !chunk_bounds(group, column + 1).is_none_or(|(min, max)| by_task(min, max)) {
+        let by_task = |min: i64, max: i64| has_between(scan.tasks, |task| task.0.into(), min, max);
+        let by_worker =
+            |min: i64, max: i64| has_between(scan.workers, |worker| worker.0.into(), min, max);
+        let filters: [(Column, &dyn Fn(i64, i64) -> bool, bool); 2] = [
+            (Column::Task, &by_task, scan.tasks.is_some()),
+            (Column::Worker, &by_worker, scan.workers.is_some()),
+        ];
+        for (column, may, is_asked) in filters {
+            let place = self.sum_table.columns().iter().position(|known| *known == column);
+            let Some(place) = place.filter(|_| is_asked) else { continue };
+            if !chunk_bounds(group, place + 1).is_none_or(|(min, max)| may(min, max)) {
                 return Vec::new();
             }
-            ranges = intersection(&ranges, &self.pages(index, column + 1, rows, by_task));
+            ranges = intersection(&ranges, &self.pages(index, place + 1, rows, may));
         }
         ranges
     }
@@ -254,6 +253,14 @@ impl Segment {
     }
 }
 
+/// Whether any of the rising values is in this range, which includes its ends; if all are asked for, one is.
+fn has_between<T>(asked: Option<&[T]>, number: impl Fn(&T) -> i64, min: i64, max: i64) -> bool {
+    asked.is_none_or(|values| {
+        let first = values.partition_point(|value| number(value) < min);
+        values.get(first).is_some_and(|value| number(value) <= max)
+    })
+}
+
 /// The least and the greatest value of a column in a row group, if the statistics have them.
 fn chunk_bounds(group: &RowGroupMetaData, column: usize) -> Option<(i64, i64)> {
     match group.column(column).statistics()? {
@@ -292,8 +299,7 @@ fn intersection(left: &[Range<usize>], right: &[Range<usize>]) -> Vec<Range<usiz
 /// A running scan.
 pub(crate) struct Cursor<'a> {
     segment: Arc<Segment>,
-    periods: Range<Period>,
-    tasks: Option<&'a [NodeId]>,
+    scan: Scan<'a>,
     /// By the table's columns.
     wanted: Vec<bool>,
     next_group: usize,
@@ -350,7 +356,7 @@ impl Cursor<'_> {
         while self.next_group < self.segment.footer.num_row_groups() {
             let index = self.next_group;
             self.next_group += 1;
-            let mut ranges = self.segment.rows_in_group(index, &self.periods, self.tasks);
+            let mut ranges = self.segment.rows_in_group(index, &self.scan);
             ranges.reverse();
             if !ranges.is_empty() {
                 let column = |column: usize| self.segment.column_pages(index, column);

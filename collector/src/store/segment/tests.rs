@@ -76,7 +76,7 @@ fn read(segment: &Arc<Segment>, scan: &Scan<'_>, tier: Tier) -> Result<Vec<Row>,
 }
 
 fn everything() -> Scan<'static> {
-    Scan { periods: ALL_PERIODS, tasks: None, columns: &ALL_COLUMNS }
+    Scan { periods: ALL_PERIODS, tasks: None, workers: None, columns: &ALL_COLUMNS }
 }
 
 fn fields_and_value() -> impl Strategy<Value = (Fields, u64)> {
@@ -222,6 +222,44 @@ fn many_rows(sum_table: SumTable, count: u32) -> Vec<Row> {
     rows
 }
 
+/// In each task and second, rows are in the order of workers.
+#[test]
+fn a_scan_for_a_worker_skips_the_pages_of_others() {
+    let sum_table = SumTable::Samples;
+    let to_row = |n: u32| {
+        let fields = Fields {
+            ts: Period(n % 4),
+            task: NodeId(n / 4 % 4),
+            worker: WorkerNumber(n / 16 % 2_000),
+            kind: 0,
+            node: n,
+        };
+        row(sum_table, Tier::Second, fields, 1)
+    };
+    let mut rows: Vec<Row> = (0..600_000).map(to_row).collect();
+    sort_and_sum(&mut rows);
+    let objects = Objects::memory();
+    let bytes = write(sum_table, Tier::Second, &rows);
+    let entry = place(&objects, sum_table, Tier::Second, &bytes);
+    let segment = Arc::new(Segment::open(&objects, &entry, sum_table, Tier::Second).unwrap());
+    let check = |workers: &[u32], read_max: usize| {
+        let asked: Vec<WorkerNumber> = workers.iter().copied().map(WorkerNumber).collect();
+        let is_wanted = |row: &Row| asked.contains(&row.key.fields(Tier::Second).worker);
+        let scan = Scan { workers: Some(&asked), ..everything() };
+        let found = read(&segment, &scan, Tier::Second).unwrap();
+        assert!(found.len() <= read_max, "{workers:?}: {} rows read", found.len());
+        let wanted = |rows: &[Row]| rows.iter().copied().filter(is_wanted).collect::<Vec<_>>();
+        assert_eq!(wanted(&found), wanted(&rows));
+    };
+    // A page or two of each of 16 tasks and seconds.
+    check(&[7], 16 * 2 * 4_096);
+    check(&[7, 1_500], 2 * 16 * 2 * 4_096);
+    check(&[], 0);
+    check(&[2_000], 0);
+    let all: Vec<u32> = (0..2_000).collect();
+    check(&all, 600_000);
+}
+
 #[test]
 fn a_scan_returns_all_matches_and_few_other_rows() {
     let sum_table = SumTable::Samples;
@@ -238,8 +276,12 @@ fn a_scan_returns_all_matches_and_few_other_rows() {
             let Fields { ts, task, .. } = row.key.fields(tier);
             periods.contains(&ts) && tasks.as_ref().is_none_or(|tasks| tasks.contains(&task))
         };
-        let scan =
-            Scan { periods: periods.clone(), tasks: tasks.as_deref(), columns: &ALL_COLUMNS };
+        let scan = Scan {
+            periods: periods.clone(),
+            tasks: tasks.as_deref(),
+            workers: None,
+            columns: &ALL_COLUMNS,
+        };
         let found = read(&segment, &scan, tier).unwrap();
         assert!(found.len() <= read_max, "{periods:?} {tasks:?}: {} rows read", found.len());
         let wanted = |rows: &[Row]| rows.iter().copied().filter(is_wanted).collect::<Vec<_>>();
@@ -265,7 +307,7 @@ fn unrequested_columns_are_empty() {
     let objects = Objects::memory();
     let entry = place(&objects, sum_table, tier, &write(sum_table, tier, &rows));
     let segment = Arc::new(Segment::open(&objects, &entry, sum_table, tier).unwrap());
-    let scan = Scan { periods: ALL_PERIODS, tasks: None, columns: &[Column::Node] };
+    let scan = Scan { periods: ALL_PERIODS, tasks: None, workers: None, columns: &[Column::Node] };
     let mut cursor = segment.cursor(&scan);
     let mut batch = Batch::default();
     let mut count = 0;

@@ -529,7 +529,8 @@ pub(crate) fn rows(tables: &Tables) -> BTreeMap<Numbers, u64> {
     for file in &tables.manifest().files {
         let TableName::Sums(sum_table, tier) = file.table else { continue };
         let columns = [Column::Task, Column::Worker, Column::Kind, Column::Node];
-        let scan = Scan { periods: file.from..file.to, tasks: None, columns: &columns };
+        let scan =
+            Scan { periods: file.from..file.to, tasks: None, workers: None, columns: &columns };
         let mut visit = |batch: &segment::Batch| {
             for index in 0..batch.len() {
                 let row = batch.row(tier, index);

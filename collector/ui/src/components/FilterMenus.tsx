@@ -1,24 +1,27 @@
 // Menus of tasks, workers, labels, phases and runs. Menus without choices are hidden.
 
+import { useEffect, useState } from 'preact/hooks';
 import { apiUrl, currentAddress, setParams } from '../core/address';
-import type { Run, RunsAnswer, TaskSummaryAnswer, WorkersAnswer } from '../core/api';
+import type { Run, RunsAnswer, TaskSummaryAnswer, WorkerNamesAnswer } from '../core/api';
 import { phaseColor, taskColor } from '../core/colors';
 import { fetchJson } from '../core/fetch';
 import { useQuery } from '../core/query';
 import { workersOfRun } from '../core/runs';
 import { fetchTaskNames } from '../core/task-names';
-import { duration, isoTime } from '../core/time';
+import { duration, isoTime, quantity } from '../core/time';
 import { type Choice, MultiSelect } from './MultiSelect';
 
 /** Menus are refreshed less often than the data. */
 const EVERY_MS = 15_000;
+/** Wait after a key before the collector is asked. */
+const TYPING_MS = 150;
 /** The phase of a task that sets none. */
 const EXECUTE = 'execute';
 
 /** The choices that are known so far. */
 export interface Fleet {
   names: TaskSummaryAnswer | undefined;
-  workers: WorkersAnswer | undefined;
+  workers: WorkerNamesAnswer | undefined;
   runs: RunsAnswer | undefined;
 }
 
@@ -29,7 +32,7 @@ export function useFleet(): Fleet {
       // One response, so that the menus render once.
       const [names, workers, runs] = await Promise.all([
         fetchTaskNames(),
-        fetchJson<WorkersAnswer>(apiUrl('workers'), signal),
+        fetchJson<WorkerNamesAnswer>(apiUrl('workers/names'), signal),
         fetchJson<RunsAnswer>(apiUrl('runs'), signal),
       ]);
       return { names, workers, runs };
@@ -66,26 +69,47 @@ export function TaskMenu({ fleet, chosen, onChange, notes }: Properties & { note
   );
 }
 
+/** The names of the fleet, or if there are more, those with the text that was typed. */
+function useNames({ workers }: Fleet, isPart: boolean) {
+  const [text, setText] = useState('');
+  const [found, setFound] = useState<WorkerNamesAnswer>();
+  useEffect(() => {
+    if (text === '' || !isPart) {
+      setFound(undefined);
+      return;
+    }
+    const stop = new AbortController();
+    const ask = () => {
+      const question = new URLSearchParams({ text });
+      // Without a response the menu keeps what it has.
+      fetchJson<WorkerNamesAnswer>(apiUrl('workers/names', question), stop.signal).then(setFound, () => {});
+    };
+    const timer = setTimeout(ask, TYPING_MS);
+    return () => {
+      clearTimeout(timer);
+      stop.abort();
+    };
+  }, [text, isPart]);
+  return { names: found ?? workers, setText };
+}
+
 export function WorkerMenu({ fleet, chosen, onChange }: Properties) {
-  const choices = (fleet.workers?.workers ?? []).map(
-    ({ worker, epochs }): Choice => ({ value: worker, note: epochs[epochs.length - 1]?.host }),
-  );
-  return <MultiSelect what="workers" chosen={chosen} onChange={onChange} choices={choices} />;
+  const { names, setText } = useNames(fleet, (fleet.workers?.omitted ?? 0) > 0);
+  const choices = (names?.workers ?? []).map(({ worker, host }): Choice => ({ value: worker, note: host }));
+  const omitted = names?.omitted;
+  return <MultiSelect what="workers" {...{ chosen, onChange, choices, omitted }} onText={setText} />;
 }
 
 /** A worker must have all chosen labels. */
 export function LabelMenu({ fleet, chosen, onChange }: Properties) {
-  const having = new Map<string, number>();
-  for (const { epochs } of fleet.workers?.workers ?? []) {
-    // Labels of a worker's newest session count.
-    for (const [key, value] of Object.entries(epochs[epochs.length - 1]?.labels ?? {}))
-      having.set(`${key}=${value}`, (having.get(`${key}=${value}`) ?? 0) + 1);
-  }
-  if (having.size + chosen.length === 0) return null;
-  const choices = [...having]
-    .sort(([a], [b]) => (a < b ? -1 : 1))
-    .map(([value, workers]): Choice => ({ value, note: workers === 1 ? '1 worker' : `${workers} workers` }));
-  return <MultiSelect what="labels" chosen={chosen} onChange={onChange} choices={choices} />;
+  const { names, setText } = useNames(fleet, (fleet.workers?.labels_omitted ?? 0) > 0);
+  const labels = names?.labels ?? [];
+  if ((fleet.workers?.labels.length ?? 0) + chosen.length === 0) return null;
+  const choices = [...labels]
+    .sort((a, b) => (a.label < b.label ? -1 : 1))
+    .map(({ label, workers }): Choice => ({ value: label, note: quantity(workers, 'worker') }));
+  const omitted = names?.labels_omitted;
+  return <MultiSelect what="labels" {...{ chosen, onChange, choices, omitted }} onText={setText} />;
 }
 
 export function PhaseMenu({ fleet, chosen, onChange }: Properties) {

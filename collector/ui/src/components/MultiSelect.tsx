@@ -2,6 +2,7 @@
 
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { safeText } from '../core/names';
+import { count } from '../core/time';
 
 export interface Choice {
   value: string;
@@ -18,12 +19,15 @@ interface Properties {
   choices: Choice[];
   chosen: string[];
   onChange(chosen: string[]): void;
+  /** Number of further choices. `onText` is told what is typed, to find some of them. */
+  omitted?: number;
+  onText?(text: string): void;
 }
 
 /** Others are found by typing. */
 const LISTED_MAX = 60;
 
-export function MultiSelect({ what, choices, chosen, onChange }: Properties) {
+export function MultiSelect({ what, choices, chosen, onChange, omitted = 0, onText }: Properties) {
   const [open, setOpen] = useState(false);
   const [text, setText] = useState('');
   const [at, setAt] = useState(0);
@@ -48,6 +52,7 @@ export function MultiSelect({ what, choices, chosen, onChange }: Properties) {
   const wanted = text.toLowerCase();
   const fitting = all.filter((choice) => (choice.label ?? choice.value).toLowerCase().includes(wanted));
   const listed = fitting.slice(0, LISTED_MAX);
+  const more = fitting.length - listed.length + omitted;
   const toggle = (value: string) =>
     onChange(chosen.includes(value) ? chosen.filter((one) => one !== value) : [...chosen, value]);
 
@@ -96,6 +101,7 @@ export function MultiSelect({ what, choices, chosen, onChange }: Properties) {
             aria-activedescendant={listed[at] ? `${what}-${at}` : ''}
             onInput={(event) => {
               setText(event.currentTarget.value);
+              onText?.(event.currentTarget.value);
               setAt(0);
             }}
           />
@@ -116,7 +122,7 @@ export function MultiSelect({ what, choices, chosen, onChange }: Properties) {
               </li>
             ))}
           </ul>
-          {fitting.length > LISTED_MAX && <p>{fitting.length - LISTED_MAX} more; type to find them</p>}
+          {more > 0 && <p>{count(more)} more; type to find them</p>}
           {fitting.length === 0 && <p>no matches</p>}
           {chosen.length > 0 && <button onClick={() => onChange([])}>Show all {what}</button>}
         </div>

@@ -601,10 +601,12 @@ export type WorkersAnswer = {
   now_ns: number,
   /** Whether flushes are accepted. */
   ingest: IngestStatus,
-  /** By id. */
+  /** By id, or those that need attention first. */
   workers: Array<WorkerEpochs>,
   /** Number of further workers, after the last one that is listed. */
   omitted: number,
+  /** All these workers, listed or not. */
+  counts: WorkerCounts,
   /** Quotas that were met since the collector started, those with the most refusals first. */
   quotas: Array<QuotaUse>,
   /** What foreign profilers pushed since the collector started, by source. */
@@ -617,6 +619,46 @@ export type WorkersAnswer = {
   stores: Array<Store>,
   /** Data that the collector retains. */
   retained: Retained,
+};
+
+/** Number of workers, by the state of their newest life. */
+export type WorkerCounts = {
+  /** Those with a connected agent. */
+  connected: number,
+  /** Those whose agent may come back. */
+  away: number,
+  /** The others. */
+  gone: number,
+  /** Of all these, those that need attention: what `sort=attention` lists first. */
+  need_attention: number,
+};
+
+/** Answer of `/api/v1/workers/names`: what menus offer. */
+export type WorkerNamesAnswer = {
+  /** By id. */
+  workers: Array<WorkerName>,
+  /** Number of further workers with the text. */
+  omitted: number,
+  /** Those that most workers have first. */
+  labels: Array<LabelCount>,
+  /** Number of further labels with the text. */
+  labels_omitted: number,
+};
+
+/** A worker in a menu. */
+export type WorkerName = {
+  /** Its id. */
+  worker: string,
+  /** The machine of its latest agent. */
+  host: string,
+};
+
+/** A label in a menu. */
+export type LabelCount = {
+  /** `KEY=VALUE`. */
+  label: string,
+  /** Number of workers whose latest agent has it. */
+  workers: number,
 };
 
 /** How often an identity met one of its quotas. */

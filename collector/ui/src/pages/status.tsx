@@ -15,7 +15,7 @@ import { dismissed, pauseTime, requestRange, useQuery } from '../core/query';
 import { count, digits, isLive, isoTime, parseTimeMs, rangeText } from '../core/time';
 import { TaskStream } from '../stream/TaskStream';
 import { serverWarnings } from './servers';
-import { warningsOf } from './warnings';
+import { ATTENTION_FIRST, warningsOf } from './warnings';
 
 /** Length and task limit of the small task stream. */
 const STREAM_MS = 30_000;
@@ -55,7 +55,7 @@ export function StatusPage() {
   );
   const fleet = useQuery<WorkersAnswer>(
     `workers ${workers}`,
-    (signal) => fetchJson(apiUrl('workers', new URLSearchParams(workers)), signal),
+    (signal) => fetchJson(apiUrl('workers', new URLSearchParams([...workers, ...ATTENTION_FIRST])), signal),
     true,
   );
   const stream = useQuery<TasksAnswer>(
@@ -91,9 +91,9 @@ export function StatusPage() {
   const running = summary.value?.names.reduce((sum, task) => sum + task.running, 0) ?? 0;
   const done = summary.value?.names.reduce((sum, task) => sum + (task.durations?.count ?? 0), 0) ?? 0;
   const failed = summary.value?.names.reduce((sum, task) => sum + failedOf(task.outcomes), 0) ?? 0;
-  const connected = fleet.value.workers.filter(({ epochs }) =>
-    epochs.some((epoch) => epoch.state === 'connected'),
-  ).length;
+  const { connected, away, gone, need_attention } = fleet.value.counts;
+  const all = connected + away + gone;
+  const hasMore = need_attention > fleet.value.workers.length;
   const now = threadsNow(timeline.value, live);
   const to = requestRange(range).to;
   const streamTo = to === 'now' ? nowMs() : parseTimeMs(to, nowMs());
@@ -103,10 +103,8 @@ export function StatusPage() {
       <ul class="tiles">
         <Tile
           name="Workers"
-          value={`${connected}`}
-          note={
-            connected === fleet.value.workers.length ? 'all connected' : `of ${fleet.value.workers.length} connected`
-          }
+          value={count(connected)}
+          note={connected === all ? 'all connected' : `of ${count(all)} connected`}
           to={href('workers', sharedParams())}
         />
         <Tile
@@ -127,7 +125,7 @@ export function StatusPage() {
         />
         <Tile
           name="Warnings"
-          value={count(warnings.length)}
+          value={`${count(warnings.length)}${hasMore ? '+' : ''}`}
           note={warnings[0]?.text ?? 'no late workers, no data loss'}
           alarm={warnings.length > 0}
           to={href('workers', sharedParams())}

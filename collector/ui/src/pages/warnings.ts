@@ -9,6 +9,12 @@ export interface Warning {
   text: string;
 }
 
+/** Parameters of a request for workers: of a large fleet, those that need attention. */
+export const ATTENTION_FIRST: [string, string][] = [
+  ['sort', 'attention'],
+  ['limit', '200'],
+];
+
 /** Workers flush each second; one that is silent for longer is late. */
 export const LATE_NS = 5e9;
 /** Larger clock errors may put a task in the wrong second. */
@@ -237,8 +243,8 @@ export function alertsOf(fleet: WorkersAnswer, failed: TasksAnswer | undefined, 
 }
 
 export function warningsOf(fleet: WorkersAnswer, dismissed: string[]): Warning[] {
-  const { workers, now_ns, ingest } = fleet;
-  const isNobody = workers.every(({ epochs }) => epochs.every((epoch) => epoch.state !== 'connected'));
+  const { workers, now_ns, ingest, counts } = fleet;
+  const isNobody = counts.connected === 0;
   const all = [!ingest.open && `ingestion stopped: ${ingest.reason}`, isNobody && 'no worker is connected'];
   return all
     .flatMap((text): Warning[] => (text ? [{ worker: '', text }] : []))

@@ -9,7 +9,7 @@ import { fetchJson } from '../core/fetch';
 import { safeText } from '../core/names';
 import { useQuery } from '../core/query';
 import { count, duration, percent, quantity } from '../core/time';
-import { epochWarnings, lostNs, stateClass, stateOf } from './warnings';
+import { ATTENTION_FIRST, epochWarnings, lostNs, stateClass, stateOf } from './warnings';
 
 const ROWS_MAX = 100;
 
@@ -18,7 +18,7 @@ export function WorkersPage() {
   const only = params.getAll('worker').map((worker): [string, string] => ['worker', worker]);
   const answer = useQuery<WorkersAnswer>(
     `workers ${only}`,
-    (signal) => fetchJson(apiUrl('workers', new URLSearchParams(only)), signal),
+    (signal) => fetchJson(apiUrl('workers', new URLSearchParams([...only, ...ATTENTION_FIRST])), signal),
     true,
   );
   if (answer.problem?.kind === 'request') return <InvalidRequest problem={answer.problem} />;

@@ -49,6 +49,7 @@ fn check_reader(server: &Server) {
         stored_ns += number(report, "stored_ns");
         tasks += number(&record, "tasks");
     }
+    check_counts(server, &first);
     first.process.kill();
     wait_for("all that was acknowledged", || (found_ns(&reader) == stored_ns).then_some(()));
     let all = reader.json("/api/v1/tasks?from=-1h&outcome=ok");
@@ -57,6 +58,24 @@ fn check_reader(server: &Server) {
     let said = crate::harness::run(&["workers", "--url", &url]);
     let said = String::from_utf8_lossy(&said.stderr).into_owned();
     assert!(said.contains("answers for 2 collectors: c1, c2"), "{said}");
+}
+
+/// Each object was written by a request that is counted, and its bytes were sent.
+fn check_counts(server: &Server, collector: &Collector) {
+    let objects = server.objects("fleet/c1/").unwrap();
+    let (_, metrics) = collector.get("/metrics");
+    let value = |name: &str| {
+        let value = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        value.and_then(|value| value.parse().ok()).unwrap_or(0)
+    };
+    let requests =
+        |kind| value(&format!("emberline_bucket_requests_total{{operation=\"{kind}\"}}"));
+    assert!(objects > 0 && requests("put") >= objects, "{objects} objects\n{metrics}");
+    assert!(requests("get") > 0 && requests("list") > 0, "{metrics}");
+    for direction in ["sent", "received"] {
+        let name = format!("emberline_bucket_traffic_bytes_total{{direction=\"{direction}\"}}");
+        assert!(value(&name) > objects, "{metrics}");
+    }
 }
 
 /// Unsealed data is on the disk of its collector, so a reader says that it lacks it.

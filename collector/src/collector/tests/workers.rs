@@ -1,0 +1,102 @@
+//! Fleets that are larger than a list.
+
+use profiler_core::Epoch;
+
+use super::*;
+use crate::query::{FleetView, LabelCount, WorkerNames, WorkerNamesQuery};
+
+fn parsed(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
+    pairs.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect()
+}
+
+/// The listed workers, `now_s` after the tests' start.
+fn listed(collector: &Collector, pairs: &[(&str, &str)], now_s: i64) -> FleetView {
+    let query = WorkersQuery::parse(&parsed(pairs), &collector.state).unwrap();
+    collector.fleet(&query, at(now_s))
+}
+
+fn ids(fleet: &FleetView) -> String {
+    fleet.epochs.iter().map(|view| view.worker.to_string()).collect()
+}
+
+#[test]
+fn workers_that_need_attention_come_first() {
+    let collector = collector(50);
+    let attached = ["a", "b", "c", "d", "e", "f"].map(|id| {
+        let worker = TestWorker::new(id, 1);
+        let attachment = attach(&collector, &worker, 50).attachment;
+        (worker, attachment)
+    });
+    let [_, (_, b), (mut lossy, c), (_, d), (_, e), _] = attached;
+    // A rejected message; a crash; a stop; a crash before a restart.
+    lossy.count("load;main", State::Cpu, 3);
+    let mut flush = lossy.flush(50, vec![]);
+    flush.clock = None;
+    assert!(send(&collector, &c, &mut lossy, &flush).starts_with("refused"));
+    for (attachment, reason) in [
+        (&b, DisconnectReason::Clean),
+        (&d, DisconnectReason::Crashed),
+        (&e, DisconnectReason::Crashed),
+    ] {
+        collector.ingest.detach(attachment, reason, at(51));
+    }
+    attach(&collector, &TestWorker::new("e", 2), 52);
+
+    let fleet = listed(&collector, &[("sort", "attention")], 53);
+    assert_eq!(ids(&fleet), "dceeabf");
+    let counts = fleet.counts;
+    assert_eq!((counts.connected, counts.away + counts.gone), (4, 2));
+    assert_eq!((counts.need_attention, fleet.omitted), (3, 0));
+    let newest = fleet.epochs[3].epoch;
+    assert_eq!(newest, Epoch(2), "the newest life is the last");
+
+    let fleet = listed(&collector, &[("sort", "attention"), ("limit", "1")], 53);
+    assert_eq!((ids(&fleet).as_str(), fleet.omitted), ("d", 5));
+    assert_eq!(fleet.counts, counts, "they are of all workers");
+    // Connected, but silent. An end says more than silence, and the order of ids decides.
+    let fleet = listed(&collector, &[("sort", "attention"), ("limit", "4")], 60);
+    assert_eq!((ids(&fleet).as_str(), fleet.counts.need_attention), ("acdee", 5));
+
+    let pairs = parsed(&[("sort", "attention"), ("after", "b")]);
+    let error = WorkersQuery::parse(&pairs, &collector.state).unwrap_err().to_string();
+    assert_eq!(error, "after needs the order of ids; omit sort=attention");
+}
+
+#[test]
+fn menus_find_workers_and_labels_by_a_part_of_their_name() {
+    let collector = collector(50);
+    for (id, zone) in [("Load-1", "north"), ("load-2", "south"), ("save-1", "south")] {
+        let mut worker = TestWorker::new(id, 1);
+        worker.zone = zone.to_owned();
+        worker.host = format!("host-of-{id}");
+        attach(&collector, &worker, 0);
+    }
+    let names = |pairs: &[(&str, &str)]| {
+        let query = WorkerNamesQuery::parse(&parsed(pairs)).unwrap();
+        collector.state.worker_names(&query)
+    };
+    let ids = |names: &WorkerNames| {
+        names.workers.iter().map(|worker| worker.id.clone()).collect::<Vec<_>>()
+    };
+    let label = |label: &str, workers| LabelCount { label: label.to_owned(), workers };
+
+    let all = names(&[]);
+    assert_eq!(ids(&all), ["Load-1", "load-2", "save-1"]);
+    assert_eq!(all.workers[2].host, "host-of-save-1");
+    assert_eq!(all.labels, [label("zone=south", 2), label("zone=north", 1)]);
+    assert_eq!((all.omitted, all.labels_omitted), (0, 0));
+
+    let first = names(&[("limit", "1")]);
+    assert_eq!((ids(&first), first.omitted), (vec!["Load-1".to_owned()], 2));
+    assert_eq!((first.labels, first.labels_omitted), (vec![label("zone=south", 2)], 1));
+
+    let found = names(&[("text", "lOAD")]);
+    assert_eq!((ids(&found).len(), found.labels.len()), (2, 0));
+    // Labels count workers whose ids do not have the text.
+    let found = names(&[("text", "south")]);
+    assert_eq!((ids(&found).len(), found.labels), (0, vec![label("zone=south", 2)]));
+    for limit in ["0", "1001", "x"] {
+        let error = WorkerNamesQuery::parse(&parsed(&[("limit", limit)])).unwrap_err().to_string();
+        assert!(error.contains("1000"), "{error}");
+    }
+}
