@@ -17,8 +17,10 @@ pub struct ProfileAnswer {
     pub filter: Filter,
     /// What a node is: `function` or `line`.
     pub by: Word,
-    /// Workers with samples in the range.
+    /// Workers with samples in the range, by id; the first 1,000.
     pub workers: Vec<String>,
+    /// Number of all of them.
+    pub worker_count: usize,
     /// How well the range was sampled.
     #[serde(flatten)]
     pub sampling: Sampling,

@@ -3,7 +3,7 @@
 //! A question takes `&CollectorState`. There is no path from here to the log: only [`Ingest`](crate::ingest) has
 //! both.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 use std::thread;
@@ -338,7 +338,10 @@ impl CollectorState {
     /// The sessions of these workers; of all if none is named.
     pub(crate) fn sessions(&self, workers: &[String]) -> Vec<Arc<SessionCell>> {
         let mut cells = lock(&self.registry).all();
-        cells.retain(|cell| workers.is_empty() || workers.iter().any(|id| **id == *cell.worker.0));
+        if !workers.is_empty() {
+            let asked: HashSet<&str> = workers.iter().map(String::as_str).collect();
+            cells.retain(|cell| asked.contains(&*cell.worker.0));
+        }
         cells
     }
 }

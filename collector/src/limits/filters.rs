@@ -38,3 +38,6 @@ pub const WORKER_NAMES_DEFAULT: usize = 200;
 
 /// Most names of workers, and labels, in an answer for menus.
 pub const WORKER_NAMES_MAX: usize = 1_000;
+
+/// Most ids of workers in the answer with a profile, which has the number of all.
+pub const PROFILE_WORKERS_MAX: usize = 1_000;

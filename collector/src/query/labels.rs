@@ -54,8 +54,16 @@ impl CollectorState {
 
     /// The keys of all labels.
     pub(crate) fn label_keys(&self) -> BTreeSet<String> {
-        let facts = self.worker_attributes();
-        facts.into_values().flat_map(|facts| facts.labels.into_keys()).collect()
+        let mut keys = BTreeSet::new();
+        for cell in lock(&self.registry).all() {
+            for key in lock(&cell.state).agent.labels.keys() {
+                // Workers share few keys.
+                if !keys.contains(key) {
+                    keys.insert(key.clone());
+                }
+            }
+        }
+        keys
     }
 }
 

@@ -67,6 +67,7 @@ export function profile(nodes) {
     ...sampled(),
     by: 'function',
     workers: ['w'],
+    worker_count: 1,
     totals: totals(sum),
     hidden: { outside_ns: 0, states: totals(0), functions_ns: 0, zoom_ns: 0, total_ns: 0 },
     unnamed: { total_ns: 0, pending: false, modules: [] },
@@ -499,7 +500,7 @@ export function emptyAnswers() {
   const empty = { data: null, worker_seconds: 0, achieved_rate_hz: null, achieved_share: null };
   return {
     ...answers,
-    profile: { ...answers.profile, ...empty, workers: [] },
+    profile: { ...answers.profile, ...empty, workers: [], worker_count: 0 },
     timeline: { ...answers.timeline, ...empty },
   };
 }

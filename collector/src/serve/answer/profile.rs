@@ -5,6 +5,7 @@ use flamegraph::Hidden;
 use profiler_core::WorkerId;
 
 use super::{ErrorAnswer, filter, json_text, sampling, time_range, totals, unnamed};
+use crate::limits::PROFILE_WORKERS_MAX;
 use crate::query::{By, ProfileAnswer, ProfileQuery};
 
 /// Answer of `/api/v1/profile` as JSON, without the profile itself.
@@ -13,11 +14,13 @@ pub(crate) fn profile(query: &ProfileQuery, answer: &ProfileAnswer) -> api::Prof
         By::Function => "function",
         By::Line => "line",
     };
+    let workers = &answer.facts.workers;
     api::ProfileAnswer {
         range: time_range(answer.facts.range),
         filter: filter(&query.filter),
         by: by.into(),
-        workers: answer.facts.workers.iter().map(WorkerId::to_string).collect(),
+        workers: workers.iter().take(PROFILE_WORKERS_MAX).map(WorkerId::to_string).collect(),
+        worker_count: workers.len(),
         sampling: sampling(&answer.facts.sampling),
         totals: totals(answer.profile.total()),
         hidden: hidden(&answer.hidden),

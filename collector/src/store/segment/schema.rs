@@ -76,10 +76,14 @@ impl SumTable {
                 .set_column_encoding(column, encoding);
         }
         // Only these are used to select pages.
-        let properties = [TS, self.task_name()].into_iter().fold(properties, |properties, name| {
-            properties
-                .set_column_statistics_enabled(ColumnPath::from(name), EnabledStatistics::Page)
-        });
+        let mut selecting = vec![TS, self.task_name()];
+        if compression == Compression::Merged && self.columns().contains(&Column::Worker) {
+            selecting.push(self.column_name(Column::Worker));
+        }
+        for name in selecting {
+            let column = ColumnPath::from(name);
+            properties = properties.set_column_statistics_enabled(column, EnabledStatistics::Page);
+        }
         Arc::new(properties.build())
     }
 

@@ -239,8 +239,8 @@ fn a_scan_for_a_worker_skips_the_pages_of_others() {
     let mut rows: Vec<Row> = (0..600_000).map(to_row).collect();
     sort_and_sum(&mut rows);
     let objects = Objects::memory();
-    let bytes = write(sum_table, Tier::Second, &rows);
-    let entry = place(&objects, sum_table, Tier::Second, &bytes);
+    let file = write_for(Compression::Merged, sum_table, Tier::Second, &rows);
+    let entry = place(&objects, sum_table, Tier::Second, &file);
     let segment = Arc::new(Segment::open(&objects, &entry, sum_table, Tier::Second).unwrap());
     let check = |workers: &[u32], read_max: usize| {
         let asked: Vec<WorkerNumber> = workers.iter().copied().map(WorkerNumber).collect();

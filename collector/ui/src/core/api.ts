@@ -34,8 +34,10 @@ export type ProfileAnswer = {
   filter: Filter,
   /** What a node is: `function` or `line`. */
   by: string,
-  /** Workers with samples in the range. */
+  /** Workers with samples in the range, by id; the first 1,000. */
   workers: Array<string>,
+  /** Number of all of them. */
+  worker_count: number,
   /** Thread time of the profile. */
   totals: Totals,
   /** Thread time that the request hides. */

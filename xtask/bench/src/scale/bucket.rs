@@ -115,14 +115,20 @@ fn measure(options: &Options, programs: &Programs, workers: usize, ack: &str) ->
     ))
 }
 
+/// The value of a metric.
+///
+/// # Errors
+/// If the collector does not answer, or has no such metric.
+pub(super) fn metric(running: &Running, name: &str) -> Result<f64> {
+    let url = format!("http://{}/metrics", running.address);
+    let text = ureq::get(&url).call()?.body_mut().read_to_string()?;
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line.and_then(|value| value.parse().ok()).with_context(|| format!("no metric {name}"))
+}
+
 impl Traffic {
     fn now(running: &Running) -> Result<Traffic> {
-        let url = format!("http://{}/metrics", running.address);
-        let text = ureq::get(&url).call()?.body_mut().read_to_string()?;
-        let value = |name: &str| {
-            let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-            line.and_then(|value| value.parse().ok()).with_context(|| format!("no metric {name}"))
-        };
+        let value = |name: &str| metric(running, name);
         let mut requests = [0.0; OPERATIONS.len()];
         for (count, operation) in requests.iter_mut().zip(OPERATIONS) {
             *count =

@@ -11,9 +11,10 @@ use anyhow::{Result, ensure};
 use simulation::Api as Reader;
 use simulation::ballista::BallistaCluster;
 use simulation::pattern::Busyness;
-use simulation::process::{Serve, folder_bytes};
+use simulation::process::{Running, Serve, folder_bytes};
 use simulation::record::{Detail, Record};
 
+use super::bucket::metric;
 use super::engines::{Api, Engine, Sql};
 use super::{Options, Question, Sums, newest_files};
 use crate::cluster::Programs;
@@ -30,6 +31,9 @@ const WORKERS_PER_CONNECTION: usize = 20;
 /// A task of the generator, a worker and a label.
 const TASK: &str = "task-0";
 const WORKER: usize = 7;
+
+/// Limit on waiting until a collector has sealed its data.
+const SEAL_MAX: Duration = Duration::from_secs(120);
 
 /// Seconds of an hour and a day.
 const HOUR_S: i64 = 3_600;
@@ -222,7 +226,8 @@ impl Fleet<'_> {
         for first in (0..self.workers).step_by(WORKERS_OF_COLLECTOR) {
             let name = name(filled.collectors);
             let mut serve = Serve::new(&self.programs.emberline);
-            serve.arguments.extend(["--store", place, "--name", &name].map(str::to_owned));
+            let arguments = ["--store", place, "--name", &name, "--seal-every", "1s"];
+            serve.arguments.extend(arguments.map(str::to_owned));
             let feed = Feed {
                 name: "fleet",
                 first,
@@ -242,6 +247,7 @@ impl Fleet<'_> {
             };
             let running = serve.start()?;
             let fed = runtime.block_on(feed.run(&running, self.options.seed))?;
+            until_sealed(&running)?;
             running.process.stop()?;
             self.compact(&name)?;
             filled.collectors += 1;
@@ -314,6 +320,16 @@ impl Fleet<'_> {
         }
         Ok(format!("{} | {}", Timings::new(walls).summary(), Timings::new(cpus).summary()))
     }
+}
+
+/// Waits until all data is in tables: a stop leaves to the next start what takes longer than its time limit.
+fn until_sealed(running: &Running) -> Result<()> {
+    let deadline = Instant::now() + SEAL_MAX;
+    while metric(running, "emberline_unsealed_windows")? > 0.0 {
+        ensure!(Instant::now() < deadline, "the collector does not seal its data");
+        std::thread::park_timeout(Duration::from_millis(100));
+    }
+    Ok(())
 }
 
 /// The stores of a fleet.

@@ -59,7 +59,7 @@ export function Hottest({ loaded, onFunction }: Properties) {
             in <bdi>{tasks.map((name) => safeText(name, 40)).join(', ')}</bdi>
           </>
         )}
-        , {quantity(metadata.workers.length, 'worker')}
+        , {quantity(metadata.worker_count, 'worker')}
         {metadata.achieved_share !== null && (
           <>
             ,{' '}
