@@ -573,6 +573,8 @@ export function pageChecks({ browser, checks, open, at, parameter, graph, apiUrl
     await page.waitForSelector('.tiles');
     const tiles = await page.innerText('.tiles');
     checks.expect(/99,998\s+of 100,000 connected/.test(tiles), 'all workers are counted', tiles);
+    const alerts = await page.innerText('.alerts');
+    checks.expect(alerts.includes('299 more workers need attention'), 'alerts count those that are not listed', alerts);
     checks.expect(/\d\+/.test(tiles), 'there are more warnings than those of the listed workers', tiles);
     await page.goto(at('profile'));
     await page.click('.select button >> text=labels');

@@ -2,7 +2,6 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use axum::http::{Method, Request, header};
 use object_store::ClientOptions;
 use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpService, ReqwestConnector,
@@ -52,16 +51,15 @@ impl BucketOperation {
         }
     }
 
-    fn of<B>(request: &Request<B>) -> BucketOperation {
-        let query = request.uri().query().unwrap_or_default();
+    fn of(method: &str, query: &str) -> BucketOperation {
         let has = |name: &str| {
             query.split('&').any(|part| part.split('=').next().unwrap_or_default() == name)
         };
-        match *request.method() {
-            Method::GET | Method::HEAD if has("list-type") => BucketOperation::List,
-            Method::GET | Method::HEAD => BucketOperation::Get,
-            Method::DELETE => BucketOperation::Delete,
-            Method::POST if has("delete") => BucketOperation::Delete,
+        match method {
+            "GET" | "HEAD" if has("list-type") => BucketOperation::List,
+            "GET" | "HEAD" => BucketOperation::Get,
+            "DELETE" => BucketOperation::Delete,
+            "POST" if has("delete") => BucketOperation::Delete,
             _ => BucketOperation::Put,
         }
     }
@@ -106,15 +104,16 @@ impl HttpConnector for CountingConnector {
 #[derive(Debug)]
 struct CountingService(HttpClient);
 
-#[tonic::async_trait]
+#[async_trait::async_trait]
 impl HttpService for CountingService {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
-        let operation = BucketOperation::of(&request);
+        let query = request.uri().query().unwrap_or_default();
+        let operation = BucketOperation::of(request.method().as_str(), query);
         let bytes = request.body().content_length() as u64;
         COUNTS.requests[operation as usize].fetch_add(1, Ordering::Relaxed);
         COUNTS.sent_bytes.fetch_add(bytes, Ordering::Relaxed);
         let response = self.0.execute(request).await?;
-        let length = response.headers().get(header::CONTENT_LENGTH);
+        let length = response.headers().get("content-length");
         let length = length.and_then(|value| value.to_str().ok()?.parse().ok());
         COUNTS.received_bytes.fetch_add(length.unwrap_or(0), Ordering::Relaxed);
         Ok(response)
@@ -127,19 +126,18 @@ mod tests {
 
     #[test]
     fn requests_are_told_apart_by_method_and_query() {
-        for (method, path, expected) in [
-            ("GET", "/b/c1/manifest/1.json", BucketOperation::Get),
-            ("HEAD", "/b/c1/manifest/1.json", BucketOperation::Get),
-            ("GET", "/b?list-type=2&prefix=c1%2F", BucketOperation::List),
-            ("GET", "/b?prefix=c1&list-type=2", BucketOperation::List),
-            ("GET", "/b/list-type", BucketOperation::Get),
-            ("PUT", "/b/c1/wal/1.wal", BucketOperation::Put),
-            ("POST", "/b?delete", BucketOperation::Delete),
-            ("POST", "/b/large?uploads", BucketOperation::Put),
-            ("DELETE", "/b/c1/wal/1.wal", BucketOperation::Delete),
+        for (method, query, expected) in [
+            ("GET", "", BucketOperation::Get),
+            ("HEAD", "", BucketOperation::Get),
+            ("GET", "list-type=2&prefix=c1%2F", BucketOperation::List),
+            ("GET", "prefix=list-type&list-type=2", BucketOperation::List),
+            ("GET", "prefix=list-type", BucketOperation::Get),
+            ("PUT", "", BucketOperation::Put),
+            ("POST", "delete", BucketOperation::Delete),
+            ("POST", "uploads", BucketOperation::Put),
+            ("DELETE", "", BucketOperation::Delete),
         ] {
-            let request = Request::builder().method(method).uri(path).body(()).unwrap();
-            assert_eq!(BucketOperation::of(&request), expected, "{method} {path}");
+            assert_eq!(BucketOperation::of(method, query), expected, "{method} {query}");
         }
     }
 }

@@ -6,7 +6,7 @@ import { fetchJson } from '../core/fetch';
 import { safeText } from '../core/names';
 import { FAILED } from '../core/outcomes';
 import { dismiss, dismissed, useQuery } from '../core/query';
-import { clock, count, isoTime } from '../core/time';
+import { clock, count, isoTime, quantity } from '../core/time';
 import { type Alert, alertsOf } from '../pages/warnings';
 
 const SHOWN = 5;
@@ -37,7 +37,9 @@ export function Alerts({ fleet, workers }: Properties) {
     FAILED_INTERVAL_MS,
   );
   const alerts = alertsOf(fleet, failed.value, known);
-  if (alerts.length === 0) return null;
+  // Not all are listed if there are many.
+  const more = Math.max(0, fleet.counts.need_attention - fleet.workers.length);
+  if (alerts.length + more === 0) return null;
   return (
     <section class="alerts" aria-label="Alerts" role="status">
       {alerts.slice(0, SHOWN).map((alert) => (
@@ -51,6 +53,7 @@ export function Alerts({ fleet, workers }: Properties) {
           </button>
         </p>
       )}
+      {more > 0 && <p>{quantity(more, 'more worker')} need attention.</p>}
     </section>
   );
 }

@@ -19,8 +19,9 @@ interface Properties {
   choices: Choice[];
   chosen: string[];
   onChange(chosen: string[]): void;
-  /** Number of further choices. `onText` is told what is typed, to find some of them. */
+  /** Number of further choices. */
   omitted?: number;
+  /** Called with what is typed, so that the owner finds some of them. */
   onText?(text: string): void;
 }
 

@@ -11,7 +11,7 @@ use anyhow::{Result, ensure};
 use simulation::Api as Reader;
 use simulation::ballista::BallistaCluster;
 use simulation::pattern::Busyness;
-use simulation::process::{Running, Serve, folder_bytes};
+use simulation::process::{Serve, folder_bytes};
 use simulation::record::{Detail, Record};
 
 use super::bucket::metric;
@@ -33,7 +33,7 @@ const TASK: &str = "task-0";
 const WORKER: usize = 7;
 
 /// Limit on waiting until a collector has sealed its data.
-const SEAL_MAX: Duration = Duration::from_secs(120);
+const SEAL_MAX: Duration = Duration::from_secs(300);
 
 /// Seconds of an hour and a day.
 const HOUR_S: i64 = 3_600;
@@ -226,8 +226,7 @@ impl Fleet<'_> {
         for first in (0..self.workers).step_by(WORKERS_OF_COLLECTOR) {
             let name = name(filled.collectors);
             let mut serve = Serve::new(&self.programs.emberline);
-            let arguments = ["--store", place, "--name", &name, "--seal-every", "1s"];
-            serve.arguments.extend(arguments.map(str::to_owned));
+            serve.arguments.extend(["--store", place, "--name", &name].map(str::to_owned));
             let feed = Feed {
                 name: "fleet",
                 first,
@@ -247,8 +246,8 @@ impl Fleet<'_> {
             };
             let running = serve.start()?;
             let fed = runtime.block_on(feed.run(&running, self.options.seed))?;
-            until_sealed(&running)?;
             running.process.stop()?;
+            Self::seal(serve)?;
             self.compact(&name)?;
             filled.collectors += 1;
             filled.flushes += fed.flushes;
@@ -258,6 +257,19 @@ impl Fleet<'_> {
             }
         }
         Ok(filled)
+    }
+
+    /// Waits until all data is in tables: a stop leaves to the next start what takes longer than its time limit.
+    fn seal(mut serve: Serve) -> Result<()> {
+        serve.arguments.extend(["--seal-every", "1s"].map(str::to_owned));
+        let running = serve.start()?;
+        let deadline = Instant::now() + SEAL_MAX;
+        while metric(&running, "emberline_unsealed_windows")? > 0.0 {
+            ensure!(Instant::now() < deadline, "the collector does not seal its data");
+            std::thread::park_timeout(Duration::from_millis(100));
+        }
+        running.process.stop()?;
+        Ok(())
     }
 
     fn compact(&self, name: &str) -> Result<()> {
@@ -320,16 +332,6 @@ impl Fleet<'_> {
         }
         Ok(format!("{} | {}", Timings::new(walls).summary(), Timings::new(cpus).summary()))
     }
-}
-
-/// Waits until all data is in tables: a stop leaves to the next start what takes longer than its time limit.
-fn until_sealed(running: &Running) -> Result<()> {
-    let deadline = Instant::now() + SEAL_MAX;
-    while metric(running, "emberline_unsealed_windows")? > 0.0 {
-        ensure!(Instant::now() < deadline, "the collector does not seal its data");
-        std::thread::park_timeout(Duration::from_millis(100));
-    }
-    Ok(())
 }
 
 /// The stores of a fleet.
