@@ -184,22 +184,32 @@ impl Segment {
         if !all_periods {
             ranges = intersection(&ranges, &self.pages(index, 0, rows, by_period));
         }
-        let by_task = |min: i64, max: i64| has_between(scan.tasks, |task| task.0.into(), min, max);
-        let by_worker =
-            |min: i64, max: i64| has_between(scan.workers, |worker| worker.0.into(), min, max);
-        let filters: [(Column, &dyn Fn(i64, i64) -> bool, bool); 2] = [
-            (Column::Task, &by_task, scan.tasks.is_some()),
-            (Column::Worker, &by_worker, scan.workers.is_some()),
-        ];
-        for (column, may, is_asked) in filters {
-            let place = self.sum_table.columns().iter().position(|known| *known == column);
-            let Some(place) = place.filter(|_| is_asked) else { continue };
-            if !chunk_bounds(group, place + 1).is_none_or(|(min, max)| may(min, max)) {
-                return Vec::new();
-            }
-            ranges = intersection(&ranges, &self.pages(index, place + 1, rows, may));
+        let ranges = self.narrowed(index, ranges, Column::Task, scan.tasks, |task| task.0.into());
+        self.narrowed(index, ranges, Column::Worker, scan.workers, |worker| worker.0.into())
+    }
+
+    /// Those rows of a group that may have one of the asked numbers, which rise, in a column.
+    fn narrowed<T>(
+        &self,
+        group: usize,
+        ranges: Vec<Range<usize>>,
+        column: Column,
+        asked: Option<&[T]>,
+        number: impl Fn(&T) -> i64,
+    ) -> Vec<Range<usize>> {
+        let column = self.sum_table.columns().iter().position(|known| *known == column);
+        let (Some(asked), Some(column)) = (asked, column) else { return ranges };
+        let column = column + 1;
+        let may = |min: i64, max: i64| {
+            let first = asked.partition_point(|value| number(value) < min);
+            asked.get(first).is_some_and(|value| number(value) <= max)
+        };
+        let facts = self.footer.row_group(group);
+        if !chunk_bounds(facts, column).is_none_or(|(min, max)| may(min, max)) {
+            return Vec::new();
         }
-        ranges
+        let rows = usize::try_from(facts.num_rows()).unwrap_or(0);
+        intersection(&ranges, &self.pages(group, column, rows, may))
     }
 
     fn period_bounds(&self, periods: &Range<Period>) -> Range<i64> {
@@ -251,14 +261,6 @@ impl Segment {
         }
         ranges
     }
-}
-
-/// Whether any of the rising values is in this range, which includes its ends; if all are asked for, one is.
-fn has_between<T>(asked: Option<&[T]>, number: impl Fn(&T) -> i64, min: i64, max: i64) -> bool {
-    asked.is_none_or(|values| {
-        let first = values.partition_point(|value| number(value) < min);
-        values.get(first).is_some_and(|value| number(value) <= max)
-    })
 }
 
 /// The least and the greatest value of a column in a row group, if the statistics have them.
