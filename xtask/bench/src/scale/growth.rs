@@ -28,7 +28,7 @@ const WORKERS_OF_COLLECTOR: usize = 10_000;
 /// Workers that share a connection. A connection has at most 64 streams.
 const WORKERS_PER_CONNECTION: usize = 20;
 
-/// A task of the generator, a worker and a label.
+/// The task and the number of the worker that questions are about; the label is that worker's.
 const TASK: &str = "task-0";
 const WORKER: usize = 7;
 
