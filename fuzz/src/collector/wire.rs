@@ -10,7 +10,7 @@ use fuzz::parts;
 use fuzz::streams::{self, BEGIN_S};
 use profiler_core::wire::v1::agent_message::Kind;
 use prost::Message as _;
-use simulation::agent::{Agent, Setup, Time};
+use simulation::agent::{Agent, Setup, Time, default_labels};
 use simulation::pattern::{Busyness, Pattern};
 use simulation::program::{Program, Shape as ProgramShape};
 use simulation::random::Random;
@@ -69,7 +69,8 @@ fn of_simulation(seconds: usize) -> Vec<Vec<u8>> {
         offset_ns: 1_300_000,
     };
     let detail = Detail::Totals;
-    let setup = Setup { worker: "worker-1".into(), program, pattern, time, detail };
+    let labels = default_labels();
+    let setup = Setup { worker: "worker-1".into(), labels, program, pattern, time, detail };
     let mut agent = Agent::new(setup, random);
     let at = Instant::now();
     (0..seconds).for_each(|_| agent.make(at));
