@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
@@ -16,7 +15,7 @@ use simulation::record::{Detail, Record};
 
 use super::bucket::metric;
 use super::engines::{Api, Engine, Sql};
-use super::{Options, Question, Sums, newest_files};
+use super::{Options, Question, Sums, compact, newest_files};
 use crate::cluster::Programs;
 use crate::contest::Timings;
 use crate::sampler::machine;
@@ -248,7 +247,7 @@ impl Fleet<'_> {
             let fed = runtime.block_on(feed.run(&running, self.options.seed))?;
             running.process.stop()?;
             Self::seal(serve)?;
-            self.compact(&name)?;
+            compact(&self.programs.emberline, &self.folder.join(&name))?;
             filled.collectors += 1;
             filled.flushes += fed.flushes;
             filled.pairs += fed.pairs;
@@ -269,16 +268,6 @@ impl Fleet<'_> {
             std::thread::park_timeout(Duration::from_millis(100));
         }
         running.process.stop()?;
-        Ok(())
-    }
-
-    fn compact(&self, name: &str) -> Result<()> {
-        let status = Command::new(&self.programs.emberline)
-            .args(["store", "compact", "--data"])
-            .arg(self.folder.join(name))
-            .stdout(Stdio::null())
-            .status()?;
-        ensure!(status.success(), "`emberline store compact` failed");
         Ok(())
     }
 
@@ -309,7 +298,7 @@ impl Fleet<'_> {
         Ok(rows)
     }
 
-    /// Wall and CPU time, or why there is no answer.
+    /// Asks a question in rounds. Returns the cells with its wall and CPU time.
     fn rounds(
         &self,
         engine: &mut dyn Engine,

@@ -205,12 +205,19 @@ fn fill(options: &Options, serve: &Serve) -> Result<Fed> {
     let fed = runtime.block_on(feed.run(&running, options.seed))?;
     running.process.stop()?;
     let folder = serve.arguments.last().context("the store's folder is the last argument")?;
-    let compacted = std::process::Command::new(&serve.program)
-        .args(["store", "compact", "--data", folder])
+    compact(&serve.program, Path::new(folder))?;
+    Ok(fed)
+}
+
+/// Merges the tables of a store that no collector has open.
+fn compact(emberline: &Path, store: &Path) -> Result<()> {
+    let status = std::process::Command::new(emberline)
+        .args(["store", "compact", "--data"])
+        .arg(store)
         .stdout(std::process::Stdio::null())
         .status()?;
-    ensure!(compacted.success(), "`emberline store compact` failed");
-    Ok(fed)
+    ensure!(status.success(), "`emberline store compact` failed");
+    Ok(())
 }
 
 /// The plain sum.
