@@ -55,6 +55,9 @@ impl EarlyThread {
 
     /// Holds back a weight below the node `level` of its task and phase.
     pub(super) fn add(&mut self, level: NodeId, attribution: Attribution, weight: Weight) {
+        if weight.is_zero() {
+            return;
+        }
         if let Some(seen) = self.stacks.iter_mut().find(|seen| seen.attribution == attribution) {
             seen.weight += weight;
         } else if self.stacks.len() < STACKS_MAX {

@@ -131,6 +131,9 @@ impl ThreadProbe {
                 return self.young.ids.push_front(id);
             }
             settled += 1;
+            // One that has been blocked since it was first seen may have no weight yet.
+            self.assume_idle(thread, now);
+            self.count_idle(thread);
             self.settle_early(thread);
             if thread.early.is_some() {
                 self.young.ids.push_back(id);

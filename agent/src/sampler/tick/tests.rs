@@ -1,23 +1,46 @@
 //! Settings and thread dumps of a running sampler.
 
 use std::cell::{Cell, RefCell};
+use std::io::Read;
+use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{self, Receiver, sync_channel};
 use std::sync::{Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use profiler_core::{FrameKind, SettingsChange, StateSet};
+use profiler_core::{FrameKind, SettingsChange, StateSet, Weight};
 
 use super::super::addresses::{AddressFrame, CodeModule, TreeDelta};
+use super::super::files::{Activity, ThreadFiles};
 use super::super::raw::RawThread;
+use super::super::wait::WaitSite;
 use super::*;
+use crate::registry::{NameId, TaskContext, ThreadCell};
 use crate::symbols::{Address, Resolver};
 use crate::sync::lock;
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A sampler of this process, on a thread of its own. There is one at a time, because it signals
-/// all threads of the process.
+/// There is one sampler at a time, because it signals all threads of the process.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    lock(&ALONE)
+}
+
+fn options() -> SamplerOptions {
+    SamplerOptions {
+        interval_ns: 10_000_000,
+        cycle_ns: 50_000_000,
+        cpu_limit: 1_000_000_000,
+        resource_interval: None,
+        task_rows_per_second: 1,
+        symbols: crate::Symbols::Agent,
+        #[cfg(feature = "ship")]
+        symbol_upload: true,
+    }
+}
+
+/// A sampler of this process, on a thread of its own.
 struct Running {
     control: Arc<Control>,
     stop: Arc<AtomicBool>,
@@ -28,18 +51,8 @@ struct Running {
 
 impl Running {
     fn start() -> Running {
-        static ALONE: Mutex<()> = Mutex::new(());
-        let alone = lock(&ALONE);
-        let options = SamplerOptions {
-            interval_ns: 10_000_000,
-            cycle_ns: 50_000_000,
-            cpu_limit: 1_000_000_000,
-            resource_interval: None,
-            task_rows_per_second: 1,
-            symbols: crate::Symbols::Agent,
-            #[cfg(feature = "ship")]
-            symbol_upload: true,
-        };
+        let alone = alone();
+        let options = options();
         let control = Arc::new(Control::new(options.settings()));
         let stop = Arc::new(AtomicBool::new(false));
         let (sender, cycles) = sync_channel(2);
@@ -170,6 +183,76 @@ fn a_sampler_that_is_off_stops_at_once() {
     let running = Running::start();
     running.apply(1, enabled(false));
     drop(running);
+}
+
+/// On a busy machine a thread waits for its processor before its first task, and the sampler learns of
+/// that when it first sees the thread blocked. Then the thread seems to have been blocked for no time,
+/// and it does not run again.
+#[test]
+fn a_thread_that_is_first_seen_when_it_blocks_is_counted_there() {
+    let _alone = alone();
+    let options = SamplerOptions { cycle_ns: u64::MAX, ..options() };
+    let control = Arc::new(Control::new(options.settings()));
+    let (sender, cycles) = sync_channel(1);
+    let mut sampler = Sampler::new(options, control, Arc::default());
+    sampler.tick(monotonic_ns(), false, &sender);
+
+    let task = registry::name_id("blocks at once");
+    let (socket, peer) = UnixStream::pair().unwrap();
+    let (started, start) = mpsc::channel();
+    let blocked = thread::spawn(move || {
+        let (cell, _rows) = ThreadCell::new();
+        registry::register(&cell);
+        cell.set_context(TaskContext { task, phase: NameId::NONE });
+        cell.begin_early();
+        started.send(cell.clone()).unwrap();
+        let read = (&socket).read(&mut [0]).unwrap();
+        cell.finish();
+        read
+    });
+    let cell = start.recv_timeout(TIMEOUT).unwrap();
+    let id = cell.thread.id;
+    let deadline = Instant::now() + TIMEOUT;
+    let mut files = ThreadFiles::default();
+    let reads_socket = |activity| match activity {
+        Ok(Activity::Blocked(site)) => WaitSite::state(&site) == State::Network,
+        _ => false,
+    };
+    while !reads_socket(sampler.probe.files.activity(id, &mut files)) {
+        assert!(Instant::now() < deadline, "the thread does not block");
+        thread::yield_now();
+    }
+    sampler.probe.files.close(&mut files);
+    let began = cell.early.began();
+    let ran_ns = process::thread_cpu_ns(id).unwrap() - began.cpu_ns;
+    sampler.tick(began.ns + ran_ns, false, &sender);
+
+    // Until it is no longer young.
+    let blocked_ns = 600_000_000;
+    let end_ns = monotonic_ns() + blocked_ns;
+    while monotonic_ns() < end_ns {
+        if let Some(now) = sampler.sleep() {
+            sampler.tick(now, false, &sender);
+        }
+    }
+    sampler.tick(monotonic_ns(), true, &sender);
+    drop(peer);
+    assert_eq!(blocked.join().unwrap(), 0);
+
+    let tree = cycles.try_recv().unwrap().tree;
+    let mut of_task = vec![false];
+    for (parent, frame) in &tree.nodes {
+        let is_task = tree.frames[frame.0 as usize] == AddressFrame::Task(task);
+        of_task.push(is_task || of_task[parent.index()]);
+    }
+    let mut weight = Weight::ZERO;
+    for (node, state, nanoseconds) in tree.delta.entries() {
+        if of_task[node.index()] {
+            *weight.get_mut(*state) += nanoseconds;
+        }
+    }
+    assert!(weight.get(State::Network) >= blocked_ns, "{weight:?}");
+    assert_eq!(weight.get(State::Other), 0, "{weight:?}");
 }
 
 /// Work of several kinds, until `stop`: some threads run all the time, some wait.
