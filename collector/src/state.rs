@@ -3,7 +3,7 @@
 //! A question takes `&CollectorState`. There is no path from here to the log: only [`Ingest`](crate::ingest) has
 //! both.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 use std::thread;
@@ -20,7 +20,7 @@ use crate::ledger::{Ledger, end_lost};
 use crate::limits::{Limits, RUNS_MAX};
 use crate::log_limit::{Admitted, LineLimit};
 use crate::naming::Naming;
-use crate::rows::{CheckedFlush, Disconnect, DisconnectReason, RunRow, TaskRow};
+use crate::rows::{CheckedFlush, Disconnect, DisconnectReason, Names, RunRow, TaskRow};
 use crate::session::{Presence, Registry, Session, SessionCell};
 use crate::shapes::{NamedTree, ShapeCache};
 use crate::shares::Account;
@@ -336,12 +336,9 @@ impl CollectorState {
     }
 
     /// The sessions of these workers; of all if none is named.
-    pub(crate) fn sessions(&self, workers: &[String]) -> Vec<Arc<SessionCell>> {
+    pub(crate) fn sessions(&self, workers: &Names) -> Vec<Arc<SessionCell>> {
         let mut cells = lock(&self.registry).all();
-        if !workers.is_empty() {
-            let asked: HashSet<&str> = workers.iter().map(String::as_str).collect();
-            cells.retain(|cell| asked.contains(&*cell.worker.0));
-        }
+        cells.retain(|cell| workers.keeps(&cell.worker.0));
         cells
     }
 }

@@ -8,6 +8,7 @@ use tokio::sync::{oneshot, watch};
 
 use super::{Attachment, Ingest, StaleStream};
 use crate::agent_control::{ControlStream, ThreadDumpResult, control_channel};
+use crate::rows::Names;
 use crate::session::{Presence, Session, SessionCell};
 use crate::sync::{lock, read};
 
@@ -51,7 +52,7 @@ impl Ingest {
 
     /// Changes the desired settings of these workers (of all workers, connected or not, if none is
     /// named) and sends them to the connected agents.
-    pub(crate) fn change_settings(&self, workers: &[String], change: SettingsChange) {
+    pub(crate) fn change_settings(&self, workers: &Names, change: SettingsChange) {
         let ids: Vec<WorkerId> = workers.iter().map(|id| WorkerId(id.as_str().into())).collect();
         let known = self.state.workers();
         let mut desired = lock(&self.state.desired);
@@ -66,7 +67,7 @@ impl Ingest {
 
     /// The settings of the connected agents of these workers (of all if none is named). A named worker
     /// without a connected agent is in the list too.
-    pub(crate) fn settings(&self, workers: &[String]) -> Vec<SettingsView> {
+    pub(crate) fn settings(&self, workers: &Names) -> Vec<SettingsView> {
         let mut views = Vec::new();
         for cell in self.state.sessions(workers) {
             let session = lock(&cell.state);
@@ -82,7 +83,7 @@ impl Ingest {
                 });
             }
         }
-        for id in workers {
+        for id in workers.iter() {
             if !views.iter().any(|view| *view.worker.0 == **id) {
                 let worker = WorkerId(id.as_str().into());
                 views.push(SettingsView { worker, epoch: None, settings: None, applied: false });
@@ -114,7 +115,7 @@ impl Ingest {
     }
 
     /// Requests thread dumps from the connected agents of these workers (of all if none is named).
-    pub(crate) fn request_thread_dumps(&self, workers: &[String]) -> Vec<PendingThreadDump> {
+    pub(crate) fn request_thread_dumps(&self, workers: &Names) -> Vec<PendingThreadDump> {
         let mut requests = Vec::new();
         for cell in self.state.sessions(workers) {
             let mut session = lock(&cell.state);
@@ -134,7 +135,7 @@ impl Ingest {
         let Some(id) = read(&self.state.tree).symbols.string_id(build_id) else {
             return Vec::new();
         };
-        let mut cells = self.state.sessions(&[]);
+        let mut cells = self.state.sessions(&Names::default());
         cells.retain(|cell| {
             let session = lock(&cell.state);
             let is_connected = session.presence == Presence::Connected && session.control.is_some();

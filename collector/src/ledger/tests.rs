@@ -4,6 +4,7 @@ use profiler_core::{NodeId, PhaseInterval, TaskDetail};
 use proptest::prelude::*;
 
 use super::*;
+use crate::rows::Names;
 use crate::store::{DurationRows, Row, TaskNode, TaskNodes, Tier};
 
 fn time(seconds: i64) -> Timestamp {
@@ -192,7 +193,7 @@ proptest! {
             keys: is_filtered.then(String::new).into_iter().collect(),
             workers: w.map(|w| format!("w{w}")).into_iter().collect(),
             outcomes: outcome.map(|outcome| Outcome::ALL[outcome]).into_iter().collect(),
-            types: Vec::new(),
+            types: Names::default(),
         };
         let range = TimeRange::new(time(from), time(from + length)).unwrap();
         let expected = sorted(model.all().filter(|row| {

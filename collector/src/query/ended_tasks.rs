@@ -43,7 +43,7 @@ impl CollectorState {
     /// The first-level nodes of the requested tasks.
     pub(super) fn tops_named(&self, filter: &TaskFilter) -> Vec<TopNode> {
         let by_name =
-            Filter { tasks: filter.names.clone(), threads: ThreadKind::All, ..Filter::default() };
+            Filter { tasks: filter.names.to_vec(), threads: ThreadKind::All, ..Filter::default() };
         read(&self.tree).tops_kept(&by_name)
     }
 

@@ -9,6 +9,7 @@ use super::labels::LabelFilter;
 use super::params::{Params, choose};
 use super::tasks::limit;
 use crate::events::{Event, EventKind, Subject};
+use crate::rows::Names;
 use crate::state::CollectorState;
 use crate::sync::lock;
 
@@ -17,8 +18,8 @@ use crate::sync::lock;
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct EventFilter {
     kinds: Vec<EventKind>,
-    tasks: Vec<String>,
-    workers: Vec<String>,
+    tasks: Names,
+    workers: Names,
     outcomes: Vec<Outcome>,
     labels: LabelFilter,
 }
@@ -56,12 +57,9 @@ impl EventFilter {
             Subject::Run(row) => (None, row.worker.as_ref().map(|worker| &*worker.0), None),
             Subject::Damage { .. } | Subject::IngestStatus(_) => (None, None, None),
         };
-        let among = |kept: &[String], text: Option<&str>| {
-            kept.is_empty() || text.is_some_and(|text| kept.iter().any(|name| name == text))
-        };
         (self.kinds.is_empty() || self.kinds.contains(&event.kind))
-            && among(&self.tasks, task)
-            && among(&self.workers, worker)
+            && self.tasks.keeps_some(task)
+            && self.workers.keeps_some(worker)
             && (self.outcomes.is_empty()
                 || outcome.is_some_and(|outcome| self.outcomes.contains(&outcome)))
             && (self.labels.is_empty() || self.keeps_labels(&event.subject, state))

@@ -8,6 +8,7 @@ use super::QueryError;
 use super::error::echo;
 use super::params::Params;
 use super::suggest::nearest;
+use crate::rows::Names;
 use crate::state::CollectorState;
 use crate::sync::lock;
 
@@ -105,8 +106,8 @@ impl LabelFilter {
 pub(crate) fn labeled(
     params: &Params<'_>,
     state: &CollectorState,
-    workers: Vec<String>,
-) -> Result<Vec<String>, QueryError> {
+    workers: Names,
+) -> Result<Names, QueryError> {
     let filter = LabelFilter::parse(params)?;
     if filter.is_empty() {
         return Ok(workers);
@@ -115,12 +116,11 @@ pub(crate) fn labeled(
         known_key(state, key)?;
     }
     let facts = state.worker_attributes();
-    let found = facts.iter().filter(|(worker, facts)| {
-        (workers.is_empty() || workers.iter().any(|id| **id == *worker.0))
-            && filter.keeps(&facts.labels)
-    });
-    let found: Vec<String> = found.map(|(worker, _)| worker.to_string()).collect();
-    Ok(if found.is_empty() { vec![NOBODY.to_owned()] } else { found })
+    let found = facts
+        .iter()
+        .filter(|(worker, facts)| workers.keeps(&worker.0) && filter.keeps(&facts.labels));
+    let found: Names = found.map(|(worker, _)| worker.to_string()).collect();
+    Ok(if found.is_empty() { Names::from(vec![NOBODY.to_owned()]) } else { found })
 }
 
 /// Whether any worker has a label with that key.

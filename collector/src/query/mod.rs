@@ -76,5 +76,5 @@ pub(crate) use timeline::{Series, TimelineAnswer, TimelineQuery};
 pub(crate) use totals::CollectorTotals;
 pub(crate) use transfers::{TransferAnswer, TransferFilter, TransferQuery, TransferSummary};
 pub(crate) use unnamed::Unnamed;
-pub(crate) use worker_names::{LabelCount, WorkerName, WorkerNames, WorkerNamesQuery};
+pub(crate) use worker_names::WorkerNamesQuery;
 pub(crate) use workers::{EpochView, FleetView, WorkersQuery, parse_workers};

@@ -9,6 +9,7 @@ use super::error::echo;
 use super::labels::labeled;
 use super::suggest::nearest;
 use crate::limits::FILTER_VALUES_MAX;
+use crate::rows::Names;
 use crate::state::CollectorState;
 use crate::sync::read;
 
@@ -135,9 +136,9 @@ impl Filters {
         let states = states.reduce(|all, states| Ok(all? | states?));
         Ok(Filter {
             threads: params.choice("threads", &Filters::THREADS)?,
-            tasks: known_tasks(params, state)?,
+            tasks: known_tasks(params, state)?.to_vec(),
             outside_tasks: false,
-            workers: known_workers(params, state)?,
+            workers: known_workers(params, state)?.to_vec(),
             states: states.unwrap_or(Ok(StateSet::ALL))?,
         })
     }
@@ -162,7 +163,7 @@ fn state_set(name: &str) -> Result<StateSet, QueryError> {
 pub(crate) fn known_tasks(
     params: &Params<'_>,
     state: &CollectorState,
-) -> Result<Vec<String>, QueryError> {
+) -> Result<Names, QueryError> {
     let asked = params.many("task")?;
     let is_unknown = |name: &&&str| !state.knows_task(name) && !state.tables.lacks_names();
     if let Some(name) = asked.iter().find(is_unknown) {
@@ -176,7 +177,7 @@ pub(crate) fn known_tasks(
 pub(crate) fn known_workers(
     params: &Params<'_>,
     state: &CollectorState,
-) -> Result<Vec<String>, QueryError> {
+) -> Result<Names, QueryError> {
     let asked = params.many("worker")?;
     if asked.is_empty() {
         return labeled(params, state, imported_workers(params, state)?);
@@ -192,16 +193,13 @@ pub(crate) fn known_workers(
 
 /// The workers of the requested runs if all of them are imported profiles: such a run is that profile, not
 /// what others did at its time. Else none, which stands for all.
-fn imported_workers(
-    params: &Params<'_>,
-    state: &CollectorState,
-) -> Result<Vec<String>, QueryError> {
+fn imported_workers(params: &Params<'_>, state: &CollectorState) -> Result<Names, QueryError> {
     let telemetry = read(&state.telemetry);
     let runs = params.many("run")?.into_iter().map(|run| {
         let worker = telemetry.runs().find(run)?.worker.as_ref()?;
         worker.is_import().then(|| worker.to_string())
     });
-    let workers: Option<Vec<String>> = runs.collect();
+    let workers: Option<Names> = runs.collect();
     Ok(workers.unwrap_or_default())
 }
 

@@ -1,6 +1,6 @@
 //! Profiles.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use flamegraph::{Hidden, View, ViewedProfile};
@@ -22,7 +22,7 @@ use super::weight_sums::Sums;
 use crate::id_set::IdSet;
 use crate::limits::QUERY_BYTES_MAX;
 use crate::naming::Naming;
-use crate::rows::StoredWindow;
+use crate::rows::{Names, StoredWindow};
 use crate::state::CollectorState;
 use crate::store::{Column, Coverage, Measure, Piece, Plan, Second, SumTable, Tier, WorkerNumber};
 use crate::sync::read;
@@ -336,9 +336,8 @@ impl WindowSnapshot {
     ) -> WindowSnapshot {
         let mut view = read(&state.windows).view(seconds);
         if !filter.workers.is_empty() {
-            // A label selects thousands of workers, each with a window a second.
-            let asked: HashSet<&str> = filter.workers.iter().map(String::as_str).collect();
-            view.windows.retain(|stored| asked.contains(&*stored.worker.0));
+            let asked = Names::from(filter.workers.clone());
+            view.windows.retain(|stored| asked.keeps(&stored.worker.0));
         }
         view
     }

@@ -12,7 +12,7 @@ use super::table_reader::Cancel;
 use super::tasks::TaskQuery;
 use crate::ledger::{OutcomeCounts, TaskFilter};
 use crate::limits::{AHEAD_MAX, PROGRESS_STARTS_MAX, nanoseconds};
-use crate::rows::ExpectedRow;
+use crate::rows::{ExpectedRow, Names};
 use crate::session::{Presence, SessionCell};
 use crate::state::CollectorState;
 use crate::store::Second;
@@ -27,8 +27,8 @@ pub(crate) struct ProgressQuery {
     /// The given range or the last five minutes, for names without expected tasks.
     range: TimeRange,
     /// Empty for all.
-    tasks: Vec<String>,
-    workers: Vec<String>,
+    tasks: Names,
+    workers: Names,
 }
 
 impl ProgressQuery {
@@ -285,10 +285,7 @@ impl CollectorState {
     /// The expected tasks of the requested names, of every life of the workers.
     fn expected_rows(&self, query: &ProgressQuery) -> Vec<ExpectedRow> {
         let is_asked = |row: &ExpectedRow| {
-            let among = |kept: &[String], text: &str| {
-                kept.is_empty() || kept.iter().any(|name| name == text)
-            };
-            among(&query.tasks, &row.expected.name) && among(&query.workers, &row.worker.0)
+            query.tasks.keeps(&row.expected.name) && query.workers.keeps(&row.worker.0)
         };
         let mut rows = read(&self.telemetry).expected();
         rows.retain(is_asked);
@@ -332,7 +329,7 @@ impl CollectorState {
         names: &[String],
         rows: &mut Rows<'_>,
     ) -> Result<Counts, QueryError> {
-        let question = TaskQuery::of_names(range, names.to_vec(), query.workers.clone());
+        let question = TaskQuery::of_names(range, names.to_vec().into(), query.workers.clone());
         let summary = self.task_summary(&question, rows.cancel)?;
         rows.damaged.extend(summary.damaged);
         let counts = summary.rows.into_iter();
@@ -348,19 +345,20 @@ impl CollectorState {
         counts: &mut Counts,
         cancel: &Cancel,
     ) -> Result<(), QueryError> {
-        let mut filter = TaskFilter::default();
+        let mut names = Vec::new();
         let mut workers = BTreeSet::new();
         for name in counts.keys() {
             let Some(total) = totals.get(name).filter(|total| !total.ignored.is_empty()) else {
                 continue;
             };
-            filter.names.push(name.to_string());
+            names.push(name.to_string());
             workers.extend(total.ignored.iter().map(|(worker, _)| worker.to_string()));
         }
         if workers.is_empty() {
             return Ok(());
         }
-        filter.workers = workers.into_iter().collect();
+        let workers = workers.into_iter().collect();
+        let filter = TaskFilter { names: names.into(), workers, ..TaskFilter::default() };
         self.each_task(range, &filter, cancel, |row| {
             let Some(total) = totals.get(&row.record.name) else { return };
             let is_counted = |stop| range.contains(stop) && total.since <= stop;

@@ -12,7 +12,7 @@ use super::table_format::TableFormat;
 use super::table_reader::{Cancel, TableReader};
 use super::tasks::seconds_touched;
 use crate::limits::{RESOURCE_POINTS_DEFAULT, RESOURCE_POINTS_MAX};
-use crate::rows::ResourceRow;
+use crate::rows::{Names, ResourceRow};
 use crate::state::CollectorState;
 use crate::store::{Coverage, Plan, RowScan, TableName};
 use crate::sync::{lock, read};
@@ -30,7 +30,7 @@ pub(crate) struct ResourceQuery {
     pub(crate) range: TimeRange,
     /// The overlaid spans: a run's name with its id, and its range.
     pub(crate) spans: Vec<(Option<String>, TimeRange)>,
-    pub(crate) workers: Vec<String>,
+    pub(crate) workers: Names,
     pub(crate) measures: Vec<Resource>,
     pub(crate) step_ns: u64,
     pub(crate) align: bool,
@@ -42,7 +42,7 @@ impl ResourceQuery {
     /// A question for some measures of workers; empty for all.
     pub(crate) fn of_workers(
         range: TimeRange,
-        workers: Vec<String>,
+        workers: Names,
         measures: Vec<Resource>,
     ) -> ResourceQuery {
         ResourceQuery {
@@ -94,7 +94,7 @@ impl ResourceQuery {
     }
 
     fn keeps(&self, row: &ResourceRow) -> bool {
-        self.workers.is_empty() || self.workers.iter().any(|worker| **worker == *row.worker.0)
+        self.workers.keeps(&row.worker.0)
     }
 
     fn is_measured(&self, resource: Resource) -> bool {

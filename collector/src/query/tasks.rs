@@ -17,7 +17,7 @@ use crate::ledger::{
     TaskFilter, TaskOrder, TaskSnapshot, counts_in, overlaps,
 };
 use crate::limits::{TASK_COLUMNS_MAX, TASK_ROWS_DEFAULT, TASK_ROWS_MAX};
-use crate::rows::TaskRow;
+use crate::rows::{Names, TaskRow};
 use crate::state::CollectorState;
 use crate::store::{Coverage, Plan, Second, SumTable};
 use crate::sync::read;
@@ -61,11 +61,7 @@ impl TaskFormat {
 
 impl TaskQuery {
     /// A question for the tasks of these names and workers; empty for all.
-    pub(super) fn of_names(
-        range: TimeRange,
-        names: Vec<String>,
-        workers: Vec<String>,
-    ) -> TaskQuery {
+    pub(super) fn of_names(range: TimeRange, names: Names, workers: Names) -> TaskQuery {
         let filter = TaskFilter { names, workers, ..TaskFilter::default() };
         TaskQuery {
             given_range: Some(range),

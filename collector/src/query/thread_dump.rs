@@ -10,15 +10,16 @@ use super::QueryError;
 use super::params::{Filters, Params, known_tasks, known_workers};
 use crate::agent_control::ThreadDumpResult;
 use crate::limits::THREAD_DUMP_THREADS_MAX;
+use crate::rows::Names;
 use crate::state::CollectorState;
 use crate::tree::Excerpt;
 
 /// The requested threads.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct ThreadDumpQuery {
-    pub(crate) workers: Vec<String>,
-    tasks: Vec<String>,
-    names: Vec<String>,
+    pub(crate) workers: Names,
+    tasks: Names,
+    names: Names,
     threads: ThreadKind,
 }
 
@@ -46,10 +47,7 @@ impl ThreadDumpQuery {
             ThreadKind::All => true,
         };
         let task = top.filter(|top| top.kind == FrameKind::Task).map(|top| top.function);
-        let is = |wanted: &[String], name: Option<&str>| {
-            wanted.is_empty() || name.is_some_and(|name| wanted.iter().any(|wanted| wanted == name))
-        };
-        whose && is(&self.tasks, task) && is(&self.names, Some(name))
+        whose && self.tasks.keeps_some(task) && self.names.keeps(name)
     }
 }
 

@@ -46,7 +46,7 @@ impl ThreadTimeQuery {
         Ok(ThreadTimeQuery {
             range,
             filter: Filter {
-                workers: known_workers(&params, state)?,
+                workers: known_workers(&params, state)?.to_vec(),
                 threads: params.choice("threads", &Filters::THREADS)?,
                 ..Filter::default()
             },

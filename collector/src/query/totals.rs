@@ -2,6 +2,7 @@
 
 use profiler_core::{Ticks, TimeRange};
 
+use crate::rows::Names;
 use crate::session::Presence;
 use crate::state::CollectorState;
 use crate::sync::{lock, read};
@@ -33,7 +34,7 @@ impl CollectorState {
     /// The totals. Locks each session for some additions.
     pub(crate) fn totals(&self) -> CollectorTotals {
         let mut totals = CollectorTotals::default();
-        for cell in self.sessions(&[]) {
+        for cell in self.sessions(&Names::default()) {
             let session = lock(&cell.state);
             match session.presence {
                 Presence::Connected => totals.connected += 1,

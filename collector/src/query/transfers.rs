@@ -15,7 +15,7 @@ use super::table_reader::{Cancel, ScanFilter, TableReader};
 use super::tasks::{limit, seconds_touched};
 use crate::ledger::TaskFilter;
 use crate::limits::LINKS_IN_ANSWER_MAX;
-use crate::rows::{TaskRow, TransferRow};
+use crate::rows::{Names, TaskRow, TransferRow};
 use crate::state::CollectorState;
 use crate::store::{Coverage, Plan, RowScan, Second, SumTable, TableName, transfer_measure};
 use crate::sync::read;
@@ -27,7 +27,7 @@ pub(crate) struct TransferQuery {
     pub(crate) range: TimeRange,
     pub(crate) filter: TransferFilter,
     /// Names of the tasks that they belong to; empty for all.
-    pub(crate) tasks: Vec<String>,
+    pub(crate) tasks: Names,
     pub(crate) limit: usize,
     pub(crate) summary: bool,
     /// A file of single transfers; `None` is JSON.
@@ -37,25 +37,21 @@ pub(crate) struct TransferQuery {
 /// The transfers to keep; an empty list keeps all.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct TransferFilter {
-    pub(crate) workers: Vec<String>,
-    pub(crate) peers: Vec<String>,
+    pub(crate) workers: Names,
+    pub(crate) peers: Names,
     pub(crate) directions: Vec<Direction>,
-    pub(crate) types: Vec<String>,
-}
-
-fn among(kept: &[String], text: &str) -> bool {
-    kept.is_empty() || kept.iter().any(|name| name == text)
+    pub(crate) types: Names,
 }
 
 impl TransferFilter {
     fn keeps(&self, row: &TransferRow) -> bool {
-        among(&self.workers, &row.worker.0)
+        self.workers.keeps(&row.worker.0)
             && self.keeps_link(&row.record.peer, &row.record.type_name)
             && self.keeps_direction(row.record.direction)
     }
 
     fn keeps_link(&self, peer: &str, type_name: &str) -> bool {
-        among(&self.peers, peer) && among(&self.types, type_name)
+        self.peers.keeps(peer) && self.types.keeps(type_name)
     }
 
     fn keeps_direction(&self, direction: Direction) -> bool {

@@ -3,6 +3,8 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
+use api::{LabelCount, WorkerName, WorkerNamesAnswer};
+
 use super::QueryError;
 use super::params::Params;
 use super::tasks::limit_to;
@@ -16,33 +18,6 @@ pub(crate) struct WorkerNamesQuery {
     text: String,
     /// Most workers, and most labels.
     limit: usize,
-}
-
-/// Workers and labels with the text.
-#[derive(Clone, PartialEq, Eq, Default, Debug)]
-pub(crate) struct WorkerNames {
-    /// Ids and machines, by id.
-    pub(crate) workers: Vec<WorkerName>,
-    /// Number of further workers.
-    pub(crate) omitted: u64,
-    /// `KEY=VALUE` and the number of workers with it, the largest first.
-    pub(crate) labels: Vec<LabelCount>,
-    /// Number of further labels.
-    pub(crate) labels_omitted: u64,
-}
-
-/// A worker.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct WorkerName {
-    pub(crate) id: String,
-    pub(crate) host: String,
-}
-
-/// A label.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct LabelCount {
-    pub(crate) label: String,
-    pub(crate) workers: u64,
 }
 
 impl WorkerNamesQuery {
@@ -63,8 +38,8 @@ impl WorkerNamesQuery {
 
 impl CollectorState {
     /// Workers by id, and labels by how many workers have them.
-    pub(crate) fn worker_names(&self, query: &WorkerNamesQuery) -> WorkerNames {
-        let mut names = WorkerNames::default();
+    pub(crate) fn worker_names(&self, query: &WorkerNamesQuery) -> WorkerNamesAnswer {
+        let mut names = WorkerNamesAnswer::default();
         let mut labels: HashMap<(String, String), u64> = HashMap::new();
         for (worker, attributes) in self.worker_attributes() {
             for label in attributes.labels {
@@ -74,8 +49,8 @@ impl CollectorState {
                 continue;
             }
             if names.workers.len() < query.limit {
-                let id = worker.to_string();
-                names.workers.push(WorkerName { id, host: attributes.host });
+                let worker = worker.to_string();
+                names.workers.push(WorkerName { worker, host: attributes.host });
             } else {
                 names.omitted += 1;
             }

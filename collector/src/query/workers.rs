@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
+use api::WorkerCounts;
 use profiler_core::wire::{AppliedSettings, v1};
 use profiler_core::{Epoch, Ticks, TimeRange, Timestamp, WorkerId};
 
@@ -11,7 +12,7 @@ use super::params::{Params, known_workers};
 use super::tasks::limit_to;
 use crate::ingest_status::IngestBlocked;
 use crate::limits::{SESSIONS_MAX, SILENT_AFTER, WORKERS_DEFAULT, nanoseconds};
-use crate::rows::{AgentInfo, DisconnectReason};
+use crate::rows::{AgentInfo, DisconnectReason, Names};
 use crate::session::{Presence, Session, SessionCell};
 use crate::state::CollectorState;
 use crate::sync::{lock, read};
@@ -32,7 +33,7 @@ const THROTTLED_SHARE: u64 = 4;
 pub(crate) fn parse_workers(
     pairs: &[(String, String)],
     state: &CollectorState,
-) -> Result<Vec<String>, QueryError> {
+) -> Result<Names, QueryError> {
     known_workers(&Params::new(pairs, &["worker"])?, state)
 }
 
@@ -83,7 +84,7 @@ pub(crate) enum WorkerOrder {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct WorkersQuery {
     /// Empty for all.
-    workers: Vec<String>,
+    workers: Names,
     /// Only workers whose ids come later.
     after: Option<String>,
     order: WorkerOrder,
@@ -94,7 +95,7 @@ pub(crate) struct WorkersQuery {
 impl Default for WorkersQuery {
     fn default() -> Self {
         WorkersQuery {
-            workers: Vec::new(),
+            workers: Names::default(),
             after: None,
             order: WorkerOrder::Id,
             limit: WORKERS_DEFAULT,
@@ -135,7 +136,7 @@ impl WorkersQuery {
         let mut standings = Vec::new();
         for lives in sessions.chunk_by(|a, b| a.worker == b.worker) {
             let standing = Standing::of(lives, now);
-            selected.counts.add(&standing);
+            count(&mut selected.counts, &standing);
             let is_later = self.after.as_ref().is_none_or(|after| *lives[0].worker.0 > **after);
             if is_later {
                 standings.push((standing.attention, lives));
@@ -162,25 +163,15 @@ struct Selected {
     counts: WorkerCounts,
 }
 
-/// Number of workers, by the state of their newest life.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(crate) struct WorkerCounts {
-    pub(crate) connected: u64,
-    pub(crate) away: u64,
-    pub(crate) gone: u64,
-    pub(crate) need_attention: u64,
-}
-
-impl WorkerCounts {
-    fn add(&mut self, standing: &Standing) {
-        let count = match standing.presence {
-            Presence::Connected => &mut self.connected,
-            Presence::Away(_) => &mut self.away,
-            Presence::Gone(_) => &mut self.gone,
-        };
-        *count += 1;
-        self.need_attention += u64::from(standing.attention > Attention::Nothing);
-    }
+/// Counts a worker.
+fn count(counts: &mut WorkerCounts, standing: &Standing) {
+    let count = match standing.presence {
+        Presence::Connected => &mut counts.connected,
+        Presence::Away(_) => &mut counts.away,
+        Presence::Gone(_) => &mut counts.gone,
+    };
+    *count += 1;
+    counts.need_attention += u64::from(standing.attention > Attention::Nothing);
 }
 
 /// How much a worker needs a person's attention.

@@ -5,6 +5,7 @@
 mod agent;
 mod disconnect;
 mod flush;
+mod names;
 mod phase;
 mod run;
 mod second;
@@ -16,6 +17,7 @@ mod window;
 pub(crate) use agent::{AgentInfo, SessionRecord};
 pub(crate) use disconnect::{Disconnect, DisconnectReason};
 pub(crate) use flush::CheckedFlush;
+pub(crate) use names::Names;
 pub(crate) use phase::{EXECUTE, OF_SEVERAL, inside_ns, outside_execute};
 pub(crate) use run::{RunKey, RunRow};
 pub(crate) use second::Second;

@@ -7,40 +7,37 @@ use std::sync::Arc;
 
 use profiler_core::{Epoch, Outcome, TaskId, TaskTotals, TimeRange, Timestamp, WorkerId};
 
-use super::{Second, TaskRow};
+use super::{Names, Second, TaskRow};
 
 /// Which tasks to keep. The default keeps all.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct TaskFilter {
     /// Names; empty keeps all.
-    pub(crate) names: Vec<String>,
+    pub(crate) names: Names,
     /// Keys; empty keeps all.
-    pub(crate) keys: Vec<String>,
+    pub(crate) keys: Names,
     /// Ids of workers; empty keeps all.
-    pub(crate) workers: Vec<String>,
+    pub(crate) workers: Names,
     /// Outcomes; empty keeps all.
     pub(crate) outcomes: Vec<Outcome>,
     /// Types of results; empty keeps all.
-    pub(crate) types: Vec<String>,
+    pub(crate) types: Names,
 }
 
 impl TaskFilter {
     /// Whether `row` is kept.
     pub(crate) fn keeps(&self, row: &TaskRow) -> bool {
-        let among = |kept: &[String], text: &str| kept.is_empty() || kept.iter().any(|k| k == text);
-        among(&self.names, &row.record.name)
-            && among(&self.keys, &row.record.key)
-            && among(&self.workers, &row.worker.0)
+        self.names.keeps(&row.record.name)
+            && self.keys.keeps(&row.record.key)
+            && self.workers.keeps(&row.worker.0)
             && self.keeps_outcome(row.record.outcome)
-            && among(&self.types, row.record.detail.as_ref().map_or("", |detail| &detail.type_name))
+            && self.types.keeps(row.record.detail.as_ref().map_or("", |detail| &detail.type_name))
     }
 
     /// Whether tasks without a row are kept: a filter on anything that sums do not record excludes
     /// them.
     pub(crate) fn keeps_sum(&self, totals: &TaskTotals) -> bool {
-        !self.is_by_row()
-            && (self.names.is_empty() || self.names.iter().any(|name| **name == *totals.name))
-            && self.keeps_outcome(totals.outcome)
+        !self.is_by_row() && self.names.keeps(&totals.name) && self.keeps_outcome(totals.outcome)
     }
 
     /// Whether only rows can tell what is kept.

@@ -75,7 +75,7 @@ async fn thread_dump(State(reader): State<Reader>, pairs: Pairs) -> Result<Respo
         };
         answers.push((worker, Some(epoch), answer));
     }
-    for id in &query.workers {
+    for id in query.workers.iter() {
         if !answers.iter().any(|(worker, ..)| *worker.0 == **id) {
             let reason = "no agent of this worker is connected".to_owned();
             answers.push((WorkerId(id.as_str().into()), None, Err(reason)));

@@ -206,7 +206,7 @@ async fn workers(State(reader): State<Reader>, pairs: Pairs) -> Result<Response,
 async fn worker_names(State(reader): State<Reader>, pairs: Pairs) -> Result<Response, ErrorAnswer> {
     let answer = reader.answer(pairs, |&Asking { collector, pairs, .. }| {
         let query = WorkerNamesQuery::parse(pairs)?;
-        answer::json(&answer::worker_names(collector.state.worker_names(&query)))
+        answer::json(&collector.state.worker_names(&query))
     });
     answer.await
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use api::{Epoch, Run, RunsAnswer, WorkersAnswer};
 
-use crate::client::{Client, Query};
+use crate::client::{Client, ClientError, Query};
 use crate::exit::BadInput;
 
 /// Time between two looks.
@@ -39,7 +39,7 @@ pub(super) fn wait_for(client: &Client, name: &str, limit: Duration) -> anyhow::
     };
     let mut last = None;
     while Instant::now() < deadline {
-        let Some(epoch) = newest_epoch(client, worker).filter(|epoch| epoch.connected) else {
+        let Some(epoch) = newest_epoch(client, worker)?.filter(|epoch| epoch.connected) else {
             // It has shipped everything.
             break;
         };
@@ -60,8 +60,11 @@ fn newest(client: &Client, name: &str) -> anyhow::Result<Option<Run>> {
 }
 
 /// `None` if the collector does not know the worker any more.
-fn newest_epoch(client: &Client, worker: &str) -> Option<Epoch> {
+fn newest_epoch(client: &Client, worker: &str) -> Result<Option<Epoch>, ClientError> {
     let query = Query::default().with("worker", worker);
-    let answer: WorkersAnswer = client.get_json("workers", &query).ok()?;
-    answer.workers.into_iter().next().and_then(|mut known| known.epochs.pop())
+    let answer: WorkersAnswer = match client.get_json("workers", &query) {
+        Err(ClientError::Rejected(_)) => return Ok(None),
+        answer => answer?,
+    };
+    Ok(answer.workers.into_iter().next().and_then(|mut known| known.epochs.pop()))
 }

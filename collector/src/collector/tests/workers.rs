@@ -1,9 +1,10 @@
 //! Fleets that are larger than a list.
 
+use api::{LabelCount, WorkerNamesAnswer};
 use profiler_core::Epoch;
 
 use super::*;
-use crate::query::{FleetView, LabelCount, WorkerNames, WorkerNamesQuery};
+use crate::query::{FleetView, WorkerNamesQuery};
 
 fn parsed(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
     pairs.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect()
@@ -75,8 +76,8 @@ fn menus_find_workers_and_labels_by_a_part_of_their_name() {
         let query = WorkerNamesQuery::parse(&parsed(pairs)).unwrap();
         collector.state.worker_names(&query)
     };
-    let ids = |names: &WorkerNames| {
-        names.workers.iter().map(|worker| worker.id.clone()).collect::<Vec<_>>()
+    let ids = |names: &WorkerNamesAnswer| {
+        names.workers.iter().map(|worker| worker.worker.clone()).collect::<Vec<_>>()
     };
     let label = |label: &str, workers| LabelCount { label: label.to_owned(), workers };
 

@@ -32,7 +32,7 @@ pub(crate) use self::telemetry::{resources, run, runs, transfer_summary, transfe
 pub(crate) use self::thread_dump::thread_dump;
 pub(crate) use self::thread_time::thread_time;
 pub(crate) use self::timeline::timeline;
-pub(crate) use self::workers::{settings, worker_names, workers};
+pub(crate) use self::workers::{settings, workers};
 use super::error::ErrorAnswer;
 use crate::query::{Sampling, format_time};
 

@@ -13,7 +13,7 @@ use crate::ingest::SettingsView;
 use crate::ingest_status::IngestBlocked;
 use crate::limits::{AUDIT_TEXT_BYTES_MAX, nanoseconds};
 use crate::pushed::{PushCounts, Pushed, ScrapeStatus};
-use crate::query::{EpochView, FleetView, LabelCount, WorkerName, WorkerNames, format_time};
+use crate::query::{EpochView, FleetView, format_time};
 use crate::rows::Disconnect;
 use crate::session::Presence;
 
@@ -41,12 +41,7 @@ pub(crate) fn workers(
         ingest: ingest_status(fleet.blocked.as_ref()),
         workers,
         omitted: fleet.omitted,
-        counts: api::WorkerCounts {
-            connected: fleet.counts.connected,
-            away: fleet.counts.away,
-            gone: fleet.counts.gone,
-            need_attention: fleet.counts.need_attention,
-        },
+        counts: fleet.counts,
         quotas: quotas.iter().map(|view| quota_use(view, now)).collect(),
         pushes: pushes(pushed),
         scrapes: scrapes(pushed),
@@ -62,18 +57,6 @@ pub(crate) fn workers(
             task_rows: fleet.task_rows,
             task_rows_aggregated: fleet.task_rows_aggregated,
         },
-    }
-}
-
-/// Answer of `/api/v1/workers/names`.
-pub(crate) fn worker_names(names: WorkerNames) -> api::WorkerNamesAnswer {
-    let worker = |name: WorkerName| api::WorkerName { worker: name.id, host: name.host };
-    let label = |count: LabelCount| api::LabelCount { label: count.label, workers: count.workers };
-    api::WorkerNamesAnswer {
-        workers: names.workers.into_iter().map(worker).collect(),
-        omitted: names.omitted,
-        labels: names.labels.into_iter().map(label).collect(),
-        labels_omitted: names.labels_omitted,
     }
 }
 

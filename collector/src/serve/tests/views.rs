@@ -8,6 +8,7 @@ use tokio::net::TcpStream;
 
 use super::client::{Client, get};
 use super::{ALL, Running, serve};
+use crate::limits::PROFILE_WORKERS_MAX;
 use crate::testing::TestWorker;
 
 /// What the page and the command line ask for unless told otherwise.
@@ -306,4 +307,24 @@ async fn small_answers_are_sent_as_they_are() {
     assert!(serde_json::from_slice::<Value>(&body).is_ok());
     let (head, body) = compressed(&running, "/livez").await;
     assert!(!head.contains("content-encoding") && body == b"ok", "{head}");
+}
+
+#[tokio::test]
+async fn a_profile_of_a_large_fleet_lists_its_first_thousand_workers() {
+    let running = serve().await;
+    let fleet = PROFILE_WORKERS_MAX + 1;
+    for number in 0..fleet {
+        let mut worker = TestWorker::new(&format!("w{number:04}"), 1);
+        worker.count("load;main", State::Cpu, 2);
+        let mut client = Client::attach(running.address, worker.hello()).await;
+        let flush = worker.flush(30, Vec::new());
+        client.send(agent_message::Kind::Dictionary(worker.dictionary().unwrap())).await;
+        assert_eq!(client.ask(agent_message::Kind::Flush(flush)).await, "ack 1");
+    }
+    let answer = running.json(&format!("/api/v1/profile?{ALL}")).await;
+    let listed = answer["workers"].as_array().unwrap();
+    assert_eq!(listed.len(), PROFILE_WORKERS_MAX);
+    assert_eq!((&listed[0], &listed[999]), (&json!("w0000"), &json!("w0999")));
+    assert_eq!(answer["worker_count"], json!(fleet));
+    assert_eq!(answer["totals"]["cpu_ns"], json!(2 * fleet));
 }

@@ -161,11 +161,11 @@ fn filters() -> impl Strategy<Value = TaskFilter> {
     let keys = some(&["key 77", "key 9972", "key 9999"]);
     (names, keys, some(&["w1", "w4"]), outcomes, some(&["list", ""])).prop_map(
         |(names, keys, workers, outcomes, types)| TaskFilter {
-            names,
-            keys,
-            workers,
+            names: names.into(),
+            keys: keys.into(),
+            workers: workers.into(),
             outcomes,
-            types,
+            types: types.into(),
         },
     )
 }
