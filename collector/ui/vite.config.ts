@@ -47,7 +47,7 @@ const compiledWhole: Plugin = {
  * and users visit more than one view.
  */
 const COMMON =
-  /vite\/preload-helper|\/node_modules\/preact\/|\/src\/(main|style|core|flame\/(client|transferable))|\/src\/components\/(Account|CopyLink|ErrorBoundary|Help|RangePicker|RangeFields|MultiSelect|FilterMenus|Timeline|timeline-draw|Lazy|Messages|TaskSummary|Tile)/;
+  /vite\/preload-helper|\/node_modules\/preact\/|\/src\/(main|style|core|flame\/(client|transferable))|\/src\/components\/(Account|CopyLink|Disclosure|DownloadMenu|ErrorBoundary|Help|RangePicker|RangeFields|MultiSelect|FilterMenus|Timeline|timeline-draw|Lazy|Messages|TaskSummary|Tile)/;
 const GRAPH = /\/src\/(flame|pages\/profile)/;
 const OTHER_VIEWS =
   /\/src\/(flame\/(chart|sandwich)|pages\/profile\/(ChartView|FunctionTable|SandwichView|TreeView|other-views))/;

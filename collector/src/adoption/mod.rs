@@ -54,6 +54,16 @@ impl Default for AdoptionOptions {
     }
 }
 
+impl AdoptionOptions {
+    fn settings(&self) -> Settings {
+        Settings { retention: self.retention, ..Settings::default() }
+    }
+
+    fn witness(&self) -> Option<Arc<Manifest>> {
+        read_witness(self.witness.as_ref())
+    }
+}
+
 /// What an adoption did.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize)]
 #[non_exhaustive]
@@ -91,7 +101,7 @@ pub fn adopt(location: &StoreLocation, options: &AdoptionOptions) -> Result<Adop
     let guard = StoreGuard::new(Some(lock_folder(folder)?), None);
     let disk = LocalDisk::new(folder.join("wal"), folder.join("quarantine"));
     let disk = disk.map_err(|source| DataError::Directory { folder: folder.clone(), source })?;
-    seal_and_maintain(store.objects, Box::new(disk), guard, options)
+    seal_and_maintain(store.objects, Box::new(disk), guard, options.settings(), options.witness())
 }
 
 pub(crate) fn adopt_in_bucket(
@@ -116,12 +126,13 @@ pub(crate) fn adopt_in_bucket(
             return Ok(maintain(objects, options)?);
         }
     };
-    seal_and_maintain(objects, disk, StoreGuard::new(directory, Some(owner)), options)
+    let guard = StoreGuard::new(directory, Some(owner));
+    seal_and_maintain(objects, disk, guard, options.settings(), options.witness())
 }
 
 fn maintain(objects: Objects, options: &AdoptionOptions) -> Result<Adoption, StoreError> {
     let (tables, loaded) = Tables::open(objects)?;
-    tables.attended_by(read_witness(options.witness.as_ref()));
+    tables.attended_by(options.witness());
     let mut done = Adoption { sessions: loaded.sessions.len() as u64, ..Adoption::default() };
     done.note_before(&tables.manifest());
     tables.maintain(Clock::default().now(), &options.retention, &mut |_| {})?;
@@ -142,16 +153,18 @@ fn read_witness(location: Option<&StoreLocation>) -> Option<Arc<Manifest>> {
     }
 }
 
-fn seal_and_maintain(
+/// The adoption of a store that is taken, with `settings` of the adopter.
+pub(crate) fn seal_and_maintain(
     objects: Objects,
     disk: Box<dyn LogDisk>,
     guard: StoreGuard,
-    options: &AdoptionOptions,
+    settings: Settings,
+    witness: Option<Arc<Manifest>>,
 ) -> Result<Adoption, DataError> {
-    let settings = Settings { retention: options.retention, ..Settings::default() };
+    let retention = settings.retention;
     let collector = Collector::open(settings, objects, disk, guard)?;
     let state = &collector.state;
-    state.tables.attended_by(read_witness(options.witness.as_ref()));
+    state.tables.attended_by(witness);
     let log = collector.ingest.log.as_ref().expect("the collector was opened with a log");
     let mut done = Adoption {
         log_files: log.found.files,
@@ -163,7 +176,7 @@ fn seal_and_maintain(
     done.note_before(&state.tables.manifest());
     collector.sealer.seal()?;
     log.close();
-    let maintained = collector.sealer.maintain(state.clock.now(), &options.retention);
+    let maintained = collector.sealer.maintain(state.clock.now(), &retention);
     log.release(true);
     maintained?;
     done.note_after(&state.tables.manifest());

@@ -21,12 +21,14 @@ pub use self::disk::SimulatedDisk;
 pub use self::faults::{DiskCondition, DiskFault, DiskFaultCounts};
 use self::stream::Stream;
 pub use self::stream::{Answer, StreamEnd};
+use crate::adoption;
 use crate::clock::Clock;
 use crate::collector::{Collector, Settings};
 use crate::limits::{Limits, TASK_ROWS_MAX};
 use crate::query::{Cancel, Format, ProfileQuery, TaskQuery, WorkersQuery};
 use crate::recovery::{DataError, log_in_store};
 use crate::store::bucket::{Bucket, Owner, Patience, TableCache};
+use crate::store::wal::LogDisk;
 use crate::store::{Objects, Retention, StoreGuard, Tables};
 use crate::tree::PhaseFilter;
 
@@ -81,15 +83,52 @@ pub struct LifeContent {
     pub rejected: u64,
 }
 
-/// A collector that acknowledges what is in the bucket, without the thread that shows that it lives.
-fn open_in_bucket(settings: Settings, disk: &SimulatedDisk) -> Result<Collector, DataError> {
-    let place = "s3://simulated/c1".to_owned();
-    let bucket = Bucket::new(place, None, Patience::NONE, TableCache::memory(CACHE_BYTES));
-    let objects = Objects::in_bucket(Arc::new(disk.clone()), bucket);
-    Tables::check_place(&objects)?;
-    let owner = Owner::claim(&objects, Duration::ZERO)?;
-    let log = log_in_store(&objects, &owner)?;
-    Collector::open(settings, objects, Box::new(log), StoreGuard::new(None, Some(owner)))
+/// A store that a process has taken.
+struct TakenStore {
+    objects: Objects,
+    log: Box<dyn LogDisk>,
+    guard: StoreGuard,
+}
+
+impl TakenStore {
+    fn of(disk: &SimulatedDisk) -> Result<TakenStore, DataError> {
+        if disk.is_bucket {
+            return TakenStore::in_bucket(disk);
+        }
+        let files = Arc::new(disk.clone());
+        Ok(TakenStore {
+            objects: Objects::synced_by(files.clone(), files),
+            log: Box::new(disk.clone()),
+            guard: StoreGuard::default(),
+        })
+    }
+
+    /// Acknowledged is what is in the bucket. No thread shows that the owner lives.
+    fn in_bucket(disk: &SimulatedDisk) -> Result<TakenStore, DataError> {
+        let place = "s3://simulated/c1".to_owned();
+        let bucket = Bucket::new(place, None, Patience::NONE, TableCache::memory(CACHE_BYTES));
+        let objects = Objects::in_bucket(Arc::new(disk.clone()), bucket);
+        Tables::check_place(&objects)?;
+        let owner = Owner::claim(&objects, Duration::ZERO)?;
+        let log = Box::new(log_in_store(&objects, &owner)?);
+        Ok(TakenStore { objects, log, guard: StoreGuard::new(None, Some(owner)) })
+    }
+}
+
+fn settings(clock: Clock) -> Settings {
+    let retention = Retention { seconds: KEPT, rollups: KEPT, tasks: KEPT, bytes_max: u64::MAX };
+    Settings { clock, limits: Limits::default(), retention, ..Settings::default() }
+}
+
+/// Seals and maintains the store of a collector that is gone, as `emberline store adopt` does. Returns how many
+/// records of the log it sealed.
+///
+/// # Errors
+/// If the disk fails, or the process crashes on the way.
+pub fn adopt(disk: &SimulatedDisk, clock: Clock) -> Result<u64, DataError> {
+    let TakenStore { objects, log, guard } = TakenStore::of(disk)?;
+    let done = adoption::seal_and_maintain(objects, log, guard, settings(clock), None)?;
+    Ok(done.records)
 }
 
 impl SimulatedCollector {
@@ -98,17 +137,8 @@ impl SimulatedCollector {
     /// # Errors
     /// If the disk fails, or the process crashes on the way.
     pub fn open(disk: &SimulatedDisk, clock: Clock) -> Result<SimulatedCollector, DataError> {
-        let retention =
-            Retention { seconds: KEPT, rollups: KEPT, tasks: KEPT, bytes_max: u64::MAX };
-        let settings =
-            Settings { clock, limits: Limits::default(), retention, ..Settings::default() };
-        let collector = if disk.is_bucket {
-            open_in_bucket(settings, disk)?
-        } else {
-            let files = Arc::new(disk.clone());
-            let objects = Objects::synced_by(files.clone(), files);
-            Collector::open(settings, objects, Box::new(disk.clone()), StoreGuard::default())?
-        };
+        let TakenStore { objects, log, guard } = TakenStore::of(disk)?;
+        let collector = Collector::open(settings(clock), objects, log, guard)?;
         let streams = BTreeMap::new();
         Ok(SimulatedCollector { collector: Arc::new(collector), disk: disk.clone(), streams })
     }
@@ -178,10 +208,9 @@ impl SimulatedCollector {
     /// With the reason.
     pub fn maintain(&self) -> Result<(), String> {
         let sealer = &self.collector.sealer;
-        let now = self.collector.state.clock.now();
-        let retention =
-            Retention { seconds: KEPT, rollups: KEPT, tasks: KEPT, bytes_max: u64::MAX };
-        sealer.maintain(now, &retention).map_err(|error| error.to_string())
+        let clock = &self.collector.state.clock;
+        let Settings { retention, .. } = settings(clock.clone());
+        sealer.maintain(clock.now(), &retention).map_err(|error| error.to_string())
     }
 
     /// Applies changes that depend on time only.

@@ -124,7 +124,8 @@ pub fn bytes(number: u64) -> String {
     text
 }
 
-/// A duration with three digits and the unit that fits; from a minute on, in two units.
+/// A duration with three digits and the unit that fits; from a minute on, in two units. The largest
+/// number is `over 584 years`: sums end there.
 ///
 /// ```
 /// use emberline_flamegraph::text::duration;
@@ -146,7 +147,10 @@ pub(crate) fn push_duration(out: &mut String, nanoseconds: u64) {
         push_short_duration(out, nanoseconds);
         return;
     }
-    // Saturates so that the largest weight does not wrap to zero.
+    if nanoseconds == u64::MAX {
+        out.push_str("over 584 years");
+        return;
+    }
     let in_units = |unit: u64| nanoseconds.saturating_add(unit / 2) / unit;
     let seconds = in_units(SECOND);
     let minutes = in_units(60 * SECOND);

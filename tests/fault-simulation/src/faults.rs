@@ -61,6 +61,14 @@ pub enum Fault {
     LogRejected,
     /// A paused collector wakes up after another one has taken its store over.
     Awoken,
+    /// Another process seals and maintains the store of a collector that is gone.
+    Adopted,
+    /// The same, and the collector was only paused and wakes up then.
+    AdoptedFromPaused,
+    /// The adopter dies.
+    CrashInAdoption,
+    /// An adoption fails.
+    AdoptionFailed,
     /// A paused collector wakes up, and processes what has arrived meanwhile.
     Resumed,
     /// An agent is cut off from some of its collectors.
@@ -80,7 +88,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    const ALL: [Fault; 36] = [
+    const ALL: [Fault; 40] = [
         Fault::LostPacket,
         Fault::BrokenStream,
         Fault::LateMessage,
@@ -109,6 +117,10 @@ impl Fault {
         Fault::MaintenanceFailed,
         Fault::LogRejected,
         Fault::Awoken,
+        Fault::Adopted,
+        Fault::AdoptedFromPaused,
+        Fault::CrashInAdoption,
+        Fault::AdoptionFailed,
         Fault::Resumed,
         Fault::PartialPartition,
         Fault::Moved,

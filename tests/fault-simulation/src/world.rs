@@ -1,5 +1,6 @@
 //! The scheduler: one queue of events by time, and what each of them does.
 
+mod adoption;
 mod agents;
 mod collector;
 mod end;
@@ -148,6 +149,8 @@ enum CrashMoment {
     Commit,
     Sealing,
     Maintenance,
+    /// Another process does it.
+    Adoption,
 }
 
 impl CrashMoment {

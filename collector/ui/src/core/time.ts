@@ -140,9 +140,13 @@ export function isoTime(ms: number): string {
   return new Date(Math.round(ms)).toISOString().replace('.000Z', 'Z');
 }
 
+/** The collector's sums end here, at 2^64 - 1, which a number cannot hold. */
+const SUM_MAX = 2 ** 64;
+
 /** `1.24 ms`, `12.3 s`, `1 h 59 min`: three digits and the unit that fits; from a minute on, two units. */
 export function duration(ns: number): string {
   if (ns < 0) return `-${duration(-ns)}`;
+  if (ns >= SUM_MAX) return 'over 584 years';
   const rounded = Math.round(ns);
   if (rounded === 0) return '0 s';
   if (rounded < 1000) return `${rounded} ns`;

@@ -47,6 +47,11 @@ function slowestOf(stream: Stream): Task[] {
   return indicesOfLargest(lengths, SLOWEST).map((task) => outlineOf(stream, task));
 }
 
+function slowestRows(tasks: Task[]): Task[] {
+  const lengths = tasks.map((task) => task.duration_ns);
+  return indicesOfLargest(lengths, SLOWEST).map((at) => tasks[at]);
+}
+
 export function TasksPage() {
   const { params } = useAddress();
   const pausedAt = pauseTime.use();
@@ -91,7 +96,10 @@ export function TasksPage() {
     3000,
   );
   const stream = isMany ? all.value : undefined;
-  const slowestOfAll = useMemo(() => stream && slowestOf(stream), [stream]);
+  // Known before the columns arrive, so that the layout does not jump.
+  const isCut = isMany && (stream ? stream.rows.count < stream.total : (rows.value?.total ?? 0) > Number(outlines));
+  const newest = rows.value?.tasks;
+  const slowest = useMemo(() => (stream ? slowestOf(stream) : slowestRows(newest ?? [])), [stream, newest]);
   const recordsIn = async (from: number, to: number, signal: AbortSignal) =>
     (
       await fetchJson<TasksAnswer>(
@@ -110,9 +118,9 @@ export function TasksPage() {
   // Sums over all tasks, regardless of limits.
   const lines = filters.filter(([name]) => name !== 'outcome');
   const busy = useQuery<TimelineAnswer | undefined>(
-    `${key} ${isMany}`,
-    async (signal) => (isMany ? fetchJson(apiUrl('timeline', question([], lines)), signal) : undefined),
-    live && isMany,
+    `${key} ${isCut}`,
+    async (signal) => (isCut ? fetchJson(apiUrl('timeline', question([], lines)), signal) : undefined),
+    live && isCut,
     3000,
   );
   const summary = useQuery<TaskSummaryAnswer>(
@@ -128,10 +136,7 @@ export function TasksPage() {
   const now = pausedAt ?? nowMs();
   const fromMs = parseTimeMs(range.from, now);
   const toMs = parseTimeMs(range.to, now);
-  // Known before the columns arrive, so that the layout does not jump.
   const isFailedOnly = params.getAll('outcome').join() === FAILED.join();
-  const isCut = isMany && (stream ? stream.rows.count < stream.total : rows.value.total > Number(outlines));
-  const slowest = slowestOfAll ?? [...rows.value.tasks].sort((a, b) => b.duration_ns - a.duration_ns).slice(0, SLOWEST);
   const considered = stream ? stream.rows.count : rows.value.tasks.length;
   const { from: fileFrom, to: fileTo } = rows.value.range;
   const fileQuestion = new URLSearchParams([['from', fileFrom], ['to', fileTo], ...filters]);

@@ -168,6 +168,7 @@ impl World {
             CrashMoment::Commit => self.count(Fault::CrashInCommit),
             CrashMoment::Sealing => self.count(Fault::CrashInSealing),
             CrashMoment::Maintenance => self.count(Fault::CrashInMaintenance),
+            CrashMoment::Adoption => self.count(Fault::CrashInAdoption),
             CrashMoment::BetweenChanges => {}
         }
         self.summary.crashes += 1;
@@ -188,7 +189,7 @@ impl World {
         self.schedule_at_host(down_ns, host, HostEvent::Start);
     }
 
-    fn draw_down_time(&mut self) -> i64 {
+    pub(super) fn draw_down_time(&mut self) -> i64 {
         if self.has_healed {
             return SECOND;
         }
@@ -199,7 +200,7 @@ impl World {
 
     /// Lets a paused collector do all its work, now that another one has its store. It must not acknowledge
     /// anything; the audit that follows shows whether it changed anything.
-    fn wake_fenced(&mut self, host: usize) -> Result<(), String> {
+    pub(super) fn wake_fenced(&mut self, host: usize) -> Result<(), String> {
         let Some(mut paused) = self.hosts[host].fenced.take() else { return Ok(()) };
         paused.step();
         paused.commit();
@@ -220,11 +221,11 @@ impl World {
     }
 
     pub(super) fn start_collector(&mut self, host: usize) -> Result<(), String> {
-        let state = &mut self.hosts[host];
-        state.is_off = false;
-        if state.collector.is_some() {
+        if self.hosts[host].collector.is_some() || self.adopt(host)? {
             return Ok(());
         }
+        let state = &mut self.hosts[host];
+        state.is_off = false;
         if !self.has_healed && self.random.chance(0.2) {
             let changes = self.random.below(20) as u64;
             state.disk.crash_in(changes);

@@ -1,1 +1,0 @@
-import{J as e,Ut as t,dt as n,it as r,lt as i,zt as a}from"./page-common-Bfw-MeGL.js";function o(){let[o,s]=t();return a(()=>{i(n(`licenses.txt`)).then(e=>e.text()).then(s,()=>s(`The collector cannot be reached.`))},[]),o===void 0?r(e,{}):r(`section`,{children:[r(`h2`,{children:`Licenses`}),r(`pre`,{class:`licenses`,children:o})]})}export{o as LicensesPage};
