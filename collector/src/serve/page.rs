@@ -177,6 +177,10 @@ mod tests {
     /// Most compressed bytes of scripts that one view needs: those of all views and its own.
     const SCRIPTS_BYTES_MAX: usize = 60_000;
 
+    /// Views with a flame graph. Others must not load its script.
+    const GRAPH_VIEWS: [&str; 4] =
+        ["assets/page-graph-", "assets/page-compare-", "assets/page-task-", "assets/page-worker-"];
+
     /// Most compressed bytes of all scripts.
     const ALL_SCRIPTS_BYTES_MAX: usize = 110_000;
 
@@ -303,6 +307,9 @@ mod tests {
                 }
                 loaded.extend(more);
             }
+            let has_graph = loaded.iter().any(|path| path.starts_with("assets/page-graph-"));
+            let may_have = GRAPH_VIEWS.iter().any(|name| view.path.starts_with(name));
+            assert!(!has_graph || may_have, "{} loads the flame graph", view.path);
             let bytes = compressed_bytes(&loaded);
             assert!(bytes <= SCRIPTS_BYTES_MAX, "{}: {bytes} of {loaded:?}", view.path);
         }
