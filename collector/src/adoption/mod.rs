@@ -143,7 +143,7 @@ fn maintain(objects: Objects, options: &AdoptionOptions) -> Result<Adoption, Sto
 /// The newest version of the store that shows how much time has passed. Without it, expired data stays longer.
 fn read_witness(location: Option<&StoreLocation>) -> Option<Arc<Manifest>> {
     let location = location?;
-    let versions = location.open().and_then(|store| Versions::load(&store.objects));
+    let versions = location.open().and_then(|store| Versions::load_newest(&store.objects));
     match versions {
         Ok(versions) => versions.newest().cloned(),
         Err(error) => {

@@ -238,7 +238,7 @@ fn problems_of_log(store: &OpenStore, tables: &Tables) -> Result<Vec<Problem>, S
         let contents = wal::check(&mut *store.log(), wal_from)?;
         let problem = |(name, reason)| Problem { name, reason };
         let problems: Vec<Problem> = contents.lost().map(problem).collect();
-        let newest = Versions::load(&tables.objects)?;
+        let newest = Versions::load_newest(&tables.objects)?;
         let newest = newest.newest().map_or(wal_from, |manifest| manifest.wal_from);
         if problems.is_empty() || newest == wal_from {
             return Ok(problems);

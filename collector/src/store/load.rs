@@ -53,7 +53,8 @@ impl Tables {
         if objects.is_bucket() {
             return Tables::open_bucket(&clock, &objects);
         }
-        let (tables, loaded) = Tables::read(clock, objects)?;
+        let versions = Versions::load(&objects)?;
+        let (tables, loaded) = Tables::read(clock, objects, versions)?;
         // No other process writes to the store, and this one has not started to.
         let unfinished = tables.objects.delete_unfinished()?;
         if unfinished > 0 {
@@ -72,7 +73,8 @@ impl Tables {
     /// Opens a store in a bucket, and keeps earlier lives of its collector from publishing.
     fn open_bucket(clock: &Clock, objects: &Objects) -> Result<(Tables, StoredState), StoreError> {
         for _ in 0..OWNER_CLAIMS_MAX {
-            let (tables, loaded) = Tables::read(clock.clone(), objects.clone())?;
+            let versions = Versions::load(objects)?;
+            let (tables, loaded) = Tables::read(clock.clone(), objects.clone(), versions)?;
             if tables.take_over()? {
                 return tables.opened(loaded);
             }
@@ -92,12 +94,12 @@ impl Tables {
         {
             return Err(StoreError::Foreign { place: objects.place(), found });
         }
-        Versions::load(objects).map(|_| ())
+        Versions::load_newest(objects).map(|_| ())
     }
 
     /// The first file of the log with records that are in no table.
     pub(crate) fn log_from(objects: &Objects) -> Result<u64, StoreError> {
-        let versions = Versions::load(objects)?;
+        let versions = Versions::load_newest(objects)?;
         Ok(versions.newest().map_or(0, |manifest| manifest.wal_from))
     }
 
@@ -120,11 +122,15 @@ impl Tables {
 
     /// Opens the store without changing anything.
     pub(crate) fn open_read_only(objects: Objects) -> Result<(Tables, StoredState), StoreError> {
-        Tables::read(Clock::default(), objects)
+        let versions = Versions::load_newest(&objects)?;
+        Tables::read(Clock::default(), objects, versions)
     }
 
-    fn read(clock: Clock, objects: Objects) -> Result<(Tables, StoredState), StoreError> {
-        let versions = Versions::load(&objects)?;
+    fn read(
+        clock: Clock,
+        objects: Objects,
+        versions: Versions,
+    ) -> Result<(Tables, StoredState), StoreError> {
         let damaged = versions.damaged_newest();
         let mut reports: Vec<String> = damaged
             .map(|(version, reason)| {

@@ -256,7 +256,7 @@ pub(crate) fn needs_maintenance(
     retention: &Retention,
     now: Timestamp,
 ) -> Result<bool, StoreError> {
-    let versions = Versions::load(objects)?;
+    let versions = Versions::load_newest(objects)?;
     let Some(manifest) = versions.newest() else { return Ok(false) };
     let age = DataAge::of([&**manifest].into_iter().chain(witness), now, Duration::ZERO);
     let horizon = now.shifted(nanoseconds(AHEAD_MAX));

@@ -270,6 +270,13 @@ fn crc32(format: u64, body: &str) -> u32 {
     crc32.finalize()
 }
 
+/// Which versions are read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Wanted {
+    All,
+    Newest,
+}
+
 /// The versions in the store.
 #[derive(Debug, Default)]
 pub(crate) struct Versions {
@@ -290,8 +297,21 @@ impl Versions {
     /// there are files, but no readable version; the I/O error of a version that is newer than all
     /// readable ones, because an older one would hide acknowledged data.
     pub(crate) fn load(objects: &Objects) -> Result<Versions, StoreError> {
+        Versions::load_some(objects, Wanted::All)
+    }
+
+    /// Reads the newest readable version, and finds the damaged ones after it. A busy store has hundreds of
+    /// versions of the last minutes.
+    ///
+    /// # Errors
+    /// As for [`Versions::load`].
+    pub(crate) fn load_newest(objects: &Objects) -> Result<Versions, StoreError> {
+        Versions::load_some(objects, Wanted::Newest)
+    }
+
+    fn load_some(objects: &Objects, wanted: Wanted) -> Result<Versions, StoreError> {
         for _ in 0..LISTINGS_MAX {
-            let Some(mut versions) = Versions::read_listed(objects)? else { continue };
+            let Some(mut versions) = Versions::read_listed(objects, wanted)? else { continue };
             let newest =
                 [versions.readable.keys().next_back(), versions.damaged.keys().next_back()];
             versions.next = newest.into_iter().flatten().max().map_or(1, |version| version + 1);
@@ -311,7 +331,7 @@ impl Versions {
 
     /// Reads the listed versions; `None` if the newest was deleted meanwhile, because then there are
     /// newer ones. A collector deletes the versions that it replaced.
-    fn read_listed(objects: &Objects) -> Result<Option<Versions>, StoreError> {
+    fn read_listed(objects: &Objects, wanted: Wanted) -> Result<Option<Versions>, StoreError> {
         let version_of = |path: &str| {
             let name = path.strip_prefix(Manifest::DIRECTORY)?.strip_prefix('/')?;
             name.strip_suffix(".json")?.parse::<u64>().ok()
@@ -321,7 +341,10 @@ impl Versions {
             listed.filter_map(|file| Some((version_of(&file.path)?, file.path))).collect();
         let mut versions = Versions::default();
         let mut unread = Vec::new();
-        for (version, path) in &listed {
+        for (version, path) in listed.iter().rev() {
+            if wanted == Wanted::Newest && !versions.readable.is_empty() {
+                break;
+            }
             let read = objects.get_if_exists(path);
             match read.and_then(|text| text.map(|text| Manifest::decode(path, &text)).transpose()) {
                 Ok(Some(manifest)) if manifest.version == *version => {
@@ -547,6 +570,8 @@ mod tests {
         let newest: Vec<_> = versions.damaged_newest().collect();
         assert_eq!((newest.len(), newest[0].0), (1, &9));
         assert_eq!(versions.garbage(Timestamp::MAX, Timestamp::MAX), [1, 2, 3, 5, 6, 4]);
+        let newest = Versions::load_newest(&objects).unwrap();
+        assert!(newest.readable.keys().eq(&[8]) && newest.damaged.keys().eq(&[9]), "{newest:?}");
     }
 
     #[test]

@@ -1,5 +1,8 @@
 //! The tables of the store, and their columns.
 
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
 use serde::{Deserialize, Serialize};
 
 use super::tier::Tier;
@@ -269,7 +272,10 @@ impl TryFrom<String> for TableName {
     type Error = String;
 
     fn try_from(name: String) -> Result<TableName, String> {
-        let found = TableName::all().find(|table| table.name() == name);
+        /// A manifest names the table of each of its files.
+        static TABLES: LazyLock<HashMap<String, TableName>> =
+            LazyLock::new(|| TableName::all().map(|table| (table.name(), table)).collect());
+        let found = TABLES.get(&name).copied();
         found.ok_or_else(|| format!("unknown table {name:?}"))
     }
 }

@@ -50,19 +50,27 @@ pub(crate) struct Programs {
     pub(crate) ballista: Option<PathBuf>,
 }
 
+/// What answers questions.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Engines {
+    Collector,
+    Sql,
+    SqlAndBallista,
+}
+
 impl Programs {
     /// # Errors
     /// If a build fails.
-    pub(crate) fn build(options: &ProgramOptions, with_ballista: bool) -> Result<Programs> {
-        let emberline = match &options.emberline {
-            Some(program) => program.clone(),
-            None if with_ballista => xtask::ballista::emberline()?,
-            None => xtask::test_programs()?.emberline,
+    pub(crate) fn build(options: &ProgramOptions, engines: Engines) -> Result<Programs> {
+        let emberline = match (&options.emberline, engines) {
+            (Some(program), _) => program.clone(),
+            (None, Engines::Collector) => xtask::test_programs()?.emberline,
+            (None, _) => xtask::ballista::emberline()?,
         };
-        let ballista = match &options.ballista {
-            Some(folder) => Some(folder.clone()),
-            None if with_ballista => Some(xtask::ballista::programs()?),
-            None => None,
+        let ballista = match (engines, &options.ballista) {
+            (Engines::Collector | Engines::Sql, _) => None,
+            (Engines::SqlAndBallista, Some(folder)) => Some(folder.clone()),
+            (Engines::SqlAndBallista, None) => Some(xtask::ballista::programs()?),
         };
         Ok(Programs { emberline, ballista })
     }
@@ -93,7 +101,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         let _inside = runtime.enter();
         [signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?]
     };
-    let programs = Programs::build(&options.programs, !options.no_ballista)?;
+    let engines = if options.no_ballista { Engines::Collector } else { Engines::SqlAndBallista };
+    let programs = Programs::build(&options.programs, engines)?;
     let folder = tempfile::Builder::new().prefix("emberline-cluster-").tempdir()?;
     let build = xtask::root().join("target/release");
     let server = Server::start(Product::Moto, &build)?.context("no S3 server")?;

@@ -19,7 +19,7 @@ use simulation::pypi;
 use simulation::record::{Detail, Record};
 
 use self::engines::{Api, Cost, Engine, PythonEngine, Sql};
-use super::cluster::{ProgramOptions, Programs};
+use super::cluster::{Engines, ProgramOptions, Programs};
 use super::contest::Timings;
 use super::sampler::machine;
 use super::store::{Contents, Fed, Feed, last_whole_hour};
@@ -65,6 +65,9 @@ pub(crate) struct Options {
     /// Without `emberline sql` and a Ballista cluster, whose programs take long to compile once.
     #[arg(long)]
     no_sql: bool,
+    /// Without a Ballista cluster.
+    #[arg(long)]
+    no_ballista: bool,
     /// Seed of all contents.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -103,8 +106,13 @@ type Sums = BTreeMap<String, u64>;
 /// If a program is missing, or an answer is wrong.
 pub(crate) fn run(options: &Options) -> Result<()> {
     let wants = |part| options.part.is_none_or(|only| only == part);
-    let with_ballista = !options.no_sql && (wants(Part::Engines) || wants(Part::Growth));
-    let programs = Programs::build(&options.programs, with_ballista)?;
+    let needed = match (options.no_sql, options.no_ballista) {
+        _ if !wants(Part::Engines) && !wants(Part::Growth) => Engines::Collector,
+        (true, _) => Engines::Collector,
+        (false, true) => Engines::Sql,
+        (false, false) => Engines::SqlAndBallista,
+    };
+    let programs = Programs::build(&options.programs, needed)?;
     if wants(Part::Engines) {
         engines(options, &programs)?;
     }
