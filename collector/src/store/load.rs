@@ -6,11 +6,12 @@ use profiler_core::{Frame, FrameId, FrameKind, NodeId, WorkerId};
 
 use super::error::StoreError;
 use super::lists::{FrameRow, NodeRow, SealedTask, WorkerRow};
-use super::manifest::{FileEntry, Manifest, Versions};
+use super::manifest::{FileEntry, Manifest};
 use super::objects::Objects;
 use super::segment::{ListRow, ListSegment};
 use super::table::TableName;
 use super::tables::Tables;
+use super::versions::Versions;
 use crate::clock::Clock;
 use crate::limits::OWNER_CLAIMS_MAX;
 use crate::rows::{ExpectedRow, LostTask, RunRow, SessionRecord, TaskRow};

@@ -10,10 +10,11 @@ use profiler_core::hash::KeyedSet;
 use super::compact::{Due, choose};
 use super::error::StoreError;
 use super::load::id_of;
-use super::manifest::{FileEntry, Manifest, Versions};
+use super::manifest::{FileEntry, Manifest};
 use super::objects::{Listed, Objects};
 use super::retention::{DataAge, DroppedFiles, Retention};
 use super::tables::{OnPublish, Tables};
+use super::versions::Versions;
 use crate::limits::{AGE_GAP_MAX, AHEAD_MAX, DAMAGED_LISTS_KEPT, GARBAGE_KEPT, nanoseconds};
 use crate::sync::lock;
 

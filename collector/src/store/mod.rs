@@ -30,6 +30,7 @@ mod telemetry_lists;
 mod tier;
 mod transfer_sums;
 mod union;
+mod versions;
 pub(crate) mod wal;
 
 pub use bucket::{Ack, PlaceError, StoreName, StorePlace, use_s3_client};
@@ -41,7 +42,7 @@ pub(crate) use lists::{FrameRow, NodeRow, SealedTask};
 pub(crate) use load::StoredState;
 pub(crate) use lock::DirectoryLock;
 pub(crate) use maintain::needs_maintenance;
-pub(crate) use manifest::{FileEntry, LostLog, Manifest, Versions};
+pub(crate) use manifest::{FileEntry, LostLog, Manifest};
 pub(crate) use newest_tasks::NewestTaskScan;
 #[cfg(any(test, feature = "simulation"))]
 pub(crate) use objects::Durability;
@@ -65,6 +66,7 @@ pub(crate) use task_sums::{TaskTree, task_nodes};
 pub(crate) use tier::{Period, Second, Tier};
 pub(crate) use transfer_sums::{TransferMeasure, transfer_counts, transfer_measure};
 pub(crate) use union::{Numbers, TopNumber, UNION_STORES_MAX, UnionPart, fits_union};
+pub(crate) use versions::Versions;
 
 pub use inspect::{
     CompactionReport, FilesInfo, Problem, StoreInfo, StoreLocation, TableInfo, TableSum,

@@ -9,12 +9,13 @@ use std::sync::Arc;
 
 use profiler_core::NodeId;
 
-use super::manifest::{FileEntry, LostFile, LostLog, Manifest, Versions};
+use super::manifest::{FileEntry, LostFile, LostLog, Manifest};
 use super::objects::Objects;
 use super::row::WorkerNumber;
 use super::segment::{Batch, Scan};
 use super::table::{SumTable, TableName};
 use super::tables::Tables;
+use super::versions::Versions;
 use crate::clock::Clock;
 use crate::sync::{read, write};
 
