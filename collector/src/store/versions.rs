@@ -48,7 +48,7 @@ impl Versions {
     /// versions of the last minutes.
     ///
     /// # Errors
-    /// As for [`Versions::load`].
+    /// As for [`Versions::load`], of the versions that it reads.
     pub(crate) fn load_newest(objects: &Objects) -> Result<Versions, StoreError> {
         Versions::load_some(objects, Wanted::Newest)
     }

@@ -151,6 +151,7 @@ pub(crate) fn push_duration(out: &mut String, nanoseconds: u64) {
         out.push_str("over 584 years");
         return;
     }
+    // Saturates so that numbers near the largest do not wrap to zero.
     let in_units = |unit: u64| nanoseconds.saturating_add(unit / 2) / unit;
     let seconds = in_units(SECOND);
     let minutes = in_units(60 * SECOND);
