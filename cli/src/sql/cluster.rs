@@ -38,6 +38,7 @@ use tokio_stream::StreamExt as _;
 
 use super::NamedStore;
 use super::file_table::FileTable;
+use super::selections::with_numbers;
 use super::stacks::uses_stacks;
 use super::views::schema_of;
 use crate::args::SchedulerAddress;
@@ -115,7 +116,8 @@ impl Cluster {
             return frame.execute_stream().await;
         }
         let (state, plan) = frame.into_parts();
-        let plan = self.distributed(&state, state.optimize(&plan)?).await?;
+        let plan = with_numbers(&state, state.optimize(&plan)?).await?;
+        let plan = self.distributed(&state, plan).await?;
         let plan = state.query_planner().create_physical_plan(&plan, &state).await?;
         execute_stream(plan, state.task_ctx())
     }

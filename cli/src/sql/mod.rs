@@ -12,6 +12,9 @@ mod catalog;
 mod cluster;
 mod encode;
 mod file_table;
+#[cfg(feature = "ballista")]
+mod selections;
+mod semi_joins;
 mod stacks;
 mod sums_first;
 mod views;
@@ -36,11 +39,15 @@ use datafusion::execution::SendableRecordBatchStream;
 use datafusion::execution::SessionStateBuilder;
 use datafusion::execution::memory_pool::FairSpillPool;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::optimizer::eliminate_outer_join::EliminateOuterJoin;
+use datafusion::optimizer::optimize_projections::OptimizeProjections;
+use datafusion::optimizer::push_down_filter::PushDownFilter;
 use datafusion::prelude::{SQLOptions, SessionConfig, SessionContext};
 use datafusion::sql::sqlparser::parser::ParserError;
 use profiler_core::Timestamp;
 use tokio_stream::StreamExt as _;
 
+use self::semi_joins::SemiJoinsFirst;
 use self::sums_first::SumsFirst;
 use crate::exit::BadInput;
 use crate::limited;
@@ -201,6 +208,8 @@ fn context(threads: usize) -> Result<SessionContext, DataFusionError> {
         .with_target_partitions(threads);
     // `SumsFirst` is the last rule. A second pass would try conditions on stacks before the sum again.
     config.options_mut().optimizer.max_passes = 1;
+    // Rows of other workers are dropped while pages are decoded, not after that.
+    config.options_mut().execution.parquet.pushdown_filters = true;
     let runtime = RuntimeEnvBuilder::new()
         .with_memory_pool(Arc::new(FairSpillPool::new(SQL_MEMORY_BYTES_MAX)))
         .with_max_temp_directory_size(SQL_SPILL_BYTES_MAX)
@@ -209,6 +218,11 @@ fn context(threads: usize) -> Result<SessionContext, DataFusionError> {
         .with_config(config)
         .with_runtime_env(runtime)
         .with_default_features()
+        // A condition on a name reaches the join with names in the first pass, so what follows from it runs after that.
+        .with_optimizer_rule(Arc::new(SemiJoinsFirst))
+        .with_optimizer_rule(Arc::new(EliminateOuterJoin::new()))
+        .with_optimizer_rule(Arc::new(PushDownFilter::new()))
+        .with_optimizer_rule(Arc::new(OptimizeProjections::new()))
         .with_optimizer_rule(Arc::new(SumsFirst))
         .build();
     Ok(SessionContext::new_with_state(state))

@@ -320,11 +320,13 @@ fn summed_scan(
         .with_projection(Some(projection))
         .with_filters(filters)
         .build()?;
-    let sum = summed_rows(scan, conjunction(early.into_iter().cloned()), &kept)?;
-    Ok(Some(match conjunction(late.into_iter().cloned()) {
-        Some(late) => LogicalPlan::Filter(Filter::try_new(late, Arc::new(sum))?),
-        None => sum,
-    }))
+    let sums = summed_rows(scan, conjunction(early.into_iter().cloned()), &kept)?;
+    let Some(late) = conjunction(late.into_iter().cloned()) else { return Ok(Some(sums)) };
+    // A group always has a sum. A condition that names it is not moved back below the sum.
+    let sum = sums.schema().columns().into_iter().find(|column| kept.sums.contains(column));
+    let sum = Expr::Column(sum.expect("there is a sum"));
+    let late = late.or(sum.is_null());
+    Ok(Some(LogicalPlan::Filter(Filter::try_new(late, Arc::new(sums))?)))
 }
 
 /// Whether rows of a counting table become fewer if only these keys are kept.

@@ -159,6 +159,53 @@ fn sums_are_the_same_before_and_after_names() {
     assert!(plan(LATE_SUM).contains("tables/samples_1m/"), "{}", plan(LATE_SUM));
 }
 
+/// The lines of a plan that read a table.
+fn scans(data: &[&str], query: &str, table: &str) -> Vec<String> {
+    let plan = rows(data, &format!("EXPLAIN {query}"));
+    let physical = plan.iter().find(|row| row[0] == "physical_plan").unwrap();
+    let lines = physical[1].as_str().unwrap().lines();
+    lines.filter(|line| line.contains(&format!("tables/{table}/"))).map(str::to_owned).collect()
+}
+
+/// Workers are selected by name, and rows of others are dropped where they are read.
+#[test]
+fn rows_of_other_workers_are_not_summed() {
+    let Some(golden) = golden() else { return };
+    let data = ["--data", golden.store.to_str().unwrap()];
+    let by_worker = rows(
+        &data,
+        "SELECT worker, task, node, sum(weight_ns) FROM samples GROUP BY 1, 2, 3 ORDER BY 2, 3, 1",
+    );
+    let worker = rows(&data, "SELECT min(worker) FROM workers")[0][0].as_str().unwrap().to_owned();
+    let of_worker = by_worker.iter().filter(|row| row[0] == *worker);
+    let expected: Vec<Value> = of_worker.map(|row| json!([row[1], row[2], row[3]])).collect();
+    assert!(expected.len() > 10 && expected.len() < by_worker.len(), "{expected:?}");
+    for selection in [
+        format!("worker = '{worker}'"),
+        format!("worker IN (SELECT worker FROM workers WHERE worker = '{worker}')"),
+        format!(
+            "worker IN (SELECT w.worker FROM workers w JOIN stacks k ON k.node > 0 WHERE w.worker LIKE '{worker}')"
+        ),
+    ] {
+        let query = format!(
+            "SELECT task, node, sum(weight_ns) FROM samples WHERE {selection} GROUP BY 1, 2 ORDER BY 1, 2"
+        );
+        assert_eq!(rows(&data, &query), expected, "{query}");
+        let scans = scans(&data, &query, "samples_1m");
+        let is_filtered = |scan: &String| scan.contains("DynamicFilter");
+        assert!(!scans.is_empty() && scans.iter().all(is_filtered), "{query}: {scans:?}");
+    }
+    // A condition on stacks is tried for each stack, not for each row.
+    let query = "SELECT task, sum(weight_ns) FROM samples WHERE stack(node) LIKE '%1%' GROUP BY 1";
+    let scans = scans(&data, query, "samples_1m_all");
+    assert!(scans.len() == 1 && !scans[0].contains("stack("), "{scans:?}");
+    // What is not selected stays out of it: the other worker's life is no longer listed.
+    let count = |condition: &str| {
+        rows(&data, &format!("SELECT count(*) FROM samples WHERE worker {condition}"))
+    };
+    assert_eq!(count("NOT IN (SELECT worker FROM workers)"), count(&format!("<> '{worker}'")));
+}
+
 /// The phases of a task and the rest of its time are its duration.
 #[test]
 fn phases_have_all_time_of_tasks() {

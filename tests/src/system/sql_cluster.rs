@@ -62,12 +62,26 @@ fn rows(store: &Path, more: &[&str], query: &str) -> Value {
     answer["rows"].clone()
 }
 
-/// Jobs that the scheduler has finished, by its own API.
-fn finished_jobs(cluster: &BallistaCluster) -> usize {
+/// The jobs of a scheduler, by its own API.
+fn jobs(cluster: &BallistaCluster) -> Vec<Value> {
     let (status, text) = get(&format!("http://{}", cluster.scheduler), "/api/jobs");
     assert_eq!(status, 200, "{text}");
     let jobs: Value = serde_json::from_str(&text).unwrap();
-    jobs.as_array().unwrap().len()
+    jobs.as_array().unwrap().clone()
+}
+
+fn finished_jobs(cluster: &BallistaCluster) -> usize {
+    jobs(cluster).len()
+}
+
+/// Rows of all jobs' results.
+fn result_rows(cluster: &BallistaCluster) -> u64 {
+    let rows = |job: &Value| -> u64 {
+        let status = job["job_status"].as_str().unwrap();
+        let (_, rest) = status.split_once(" containing ").unwrap();
+        rest.split_once(" row").unwrap().0.parse().unwrap()
+    };
+    jobs(cluster).iter().map(rows).sum()
 }
 
 #[test]
@@ -86,6 +100,19 @@ fn a_cluster_finds_the_sums_that_one_process_finds() {
         assert_eq!(rows(&store, &on_cluster, query), alone, "{query}");
         assert_eq!(finished_jobs(&cluster), number + 1, "{query}: not on the cluster");
     }
+    // Executors have no names, but they drop the rows of other workers.
+    for selection in ["= 'worker-1'", "IN (SELECT worker FROM workers WHERE worker LIKE '%-1')"] {
+        let query = format!(
+            "SELECT task, node, sum(weight_ns) FROM samples('1s') WHERE worker {selection} \
+             GROUP BY 1, 2 ORDER BY 1, 2"
+        );
+        let before = result_rows(&cluster);
+        let sums = rows(&store, &on_cluster, &query);
+        assert_eq!(sums, rows(&store, &[], &query), "{query}");
+        let count = sums.as_array().unwrap().len() as u64;
+        assert_eq!(result_rows(&cluster) - before, count, "{query}");
+    }
+
     // A collector hands its sums to the cluster too.
     drop(collector);
     let own = ["--listen", "127.0.0.1:0", "--data", store.to_str().unwrap()];
@@ -94,14 +121,14 @@ fn a_cluster_finds_the_sums_that_one_process_finds() {
     assert!(done.status.success(), "{}", said(&done));
     let answer: Value = serde_json::from_slice(&done.stdout).unwrap();
     assert_eq!(answer["rows"], rows(&store, &[], QUERIES[0]));
-    assert_eq!(finished_jobs(&cluster), QUERIES.len() + 1, "not on the cluster");
+    assert_eq!(finished_jobs(&cluster), QUERIES.len() + 3, "not on the cluster");
 
     // Small sums stay here.
     assert_eq!(
         rows(&store, &["--scheduler", &scheduler], QUERIES[0]),
         rows(&store, &[], QUERIES[0])
     );
-    assert_eq!(finished_jobs(&cluster), QUERIES.len() + 1);
+    assert_eq!(finished_jobs(&cluster), QUERIES.len() + 3);
 
     // An executor that dies while queries run leaves its work to the other one.
     let before = finished_jobs(&cluster);
