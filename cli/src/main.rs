@@ -24,6 +24,7 @@ mod limited;
 mod logging;
 mod otlp;
 mod output;
+mod private_folder;
 mod progress;
 mod report;
 mod service_manager;
@@ -101,6 +102,8 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Token(args) => command::token::run(&args),
         Command::Completions(args) => command::reference::completions(&args),
         Command::Man(args) => command::reference::man(&args),
+        #[cfg(feature = "ballista")]
+        Command::ClusterSums(args) => command::cluster_sums::run(&args),
         Command::FleetWorker(args) => {
             examples::fleet::worker_main(args.index, args.workers, &args.collector)
         }

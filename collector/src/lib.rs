@@ -61,6 +61,7 @@ mod significance;
 pub mod simulation;
 mod state;
 pub mod store;
+mod sum_cluster;
 mod sync;
 mod task_counters;
 mod telemetry;
@@ -78,9 +79,10 @@ pub use naming::{NOT_FOUND_CODE, SymbolSource};
 pub use query::{EndedTask, EndedTasksOf, compare_ended_tasks};
 pub use recovery::{DataError, StoreOptions};
 pub use serve::{
-    AutoAdoption, EncodedTasks, ForwardContent, ForwardError, ForwardOptions, ForwardTarget,
-    ScrapeTarget, ServeError, ServeOptions, Server, SqlProgram, report_document,
+    AutoAdoption, ClusterProgram, EncodedTasks, ForwardContent, ForwardError, ForwardOptions,
+    ForwardTarget, ScrapeTarget, ServeError, ServeOptions, Server, SqlProgram, report_document,
 };
 pub use shares::{Quota, QuotaError, QuotaSettings};
 pub use store::wal::WalError;
 pub use store::{Retention, StoreError};
+pub use sum_cluster::{ClusterRequest, ClusterSum, NoClusterSum, SamplePiece, StoreSamples};

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, RwLock};
 use std::thread;
 use std::time::Duration;
 
@@ -25,6 +25,7 @@ use crate::session::{Presence, Registry, Session, SessionCell};
 use crate::shapes::{NamedTree, ShapeCache};
 use crate::shares::Account;
 use crate::store::{Manifest, Objects, StoreError, StoredState, Tables};
+use crate::sum_cluster::SumCluster;
 use crate::sync::{lock, read, write};
 use crate::task_counters::TaskCounters;
 use crate::telemetry::UnsealedTelemetry;
@@ -67,6 +68,8 @@ pub(crate) struct CollectorState {
     pub(crate) task_counters: TaskCounters,
     /// What other servers are to receive.
     pub(crate) forwards: Forwards,
+    /// Sums large tables, if there is one.
+    pub(crate) cluster: OnceLock<Arc<dyn SumCluster>>,
 }
 
 impl CollectorState {
@@ -127,6 +130,7 @@ impl CollectorState {
             lives_changed: AtomicBool::new(false),
             task_counters: TaskCounters::default(),
             forwards: Forwards::default(),
+            cluster: OnceLock::new(),
             limits,
         }
     }

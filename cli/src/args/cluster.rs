@@ -4,6 +4,11 @@ use std::fmt;
 use std::str::FromStr;
 
 use clap::Args;
+#[cfg(feature = "ballista")]
+use {
+    collector::store::{StoreName, StorePlace},
+    std::path::PathBuf,
+};
 
 use super::retention::any_size;
 
@@ -19,6 +24,23 @@ pub(crate) struct ClusterArgs {
     #[arg(long, value_name = "SIZE", requires = "scheduler", value_parser = any_size,
         help_heading = "Cluster")]
     distribute_over: Option<u64>,
+}
+
+/// `emberline cluster-sums`: the place of the files, and the cluster.
+#[cfg(feature = "ballista")]
+#[derive(Args, Debug)]
+pub(crate) struct ClusterSumsArgs {
+    #[arg(long)]
+    pub(crate) data: Option<PathBuf>,
+
+    #[arg(long)]
+    pub(crate) store: Option<StorePlace>,
+
+    #[arg(long, requires = "store")]
+    pub(crate) name: Option<StoreName>,
+
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
 }
 
 /// Smaller sums are faster in one process.

@@ -28,7 +28,7 @@ pub(crate) use activity::{
 };
 pub(crate) use cluster::ClusterArgs;
 #[cfg(feature = "ballista")]
-pub(crate) use cluster::SchedulerAddress;
+pub(crate) use cluster::{ClusterSumsArgs, SchedulerAddress};
 pub(crate) use compare::{CompareArgs, CompareFormat, TimeSpan};
 pub(crate) use debuginfod::DebuginfodUrls;
 pub(crate) use doctor::{DoctorArgs, DoctorFormat};
@@ -144,6 +144,10 @@ pub(crate) enum Command {
     Completions(CompletionsArgs),
     /// Print the manual page, or write those of all commands.
     Man(ManArgs),
+    /// Sum samples by a cluster, for a collector.
+    #[cfg(feature = "ballista")]
+    #[command(hide = true)]
+    ClusterSums(ClusterSumsArgs),
     /// Run a worker of the demo's fleet.
     #[command(hide = true)]
     FleetWorker(FleetWorkerArgs),

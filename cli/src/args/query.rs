@@ -3,7 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
+use collector::store::StorePlace;
 use jiff::SignedDuration;
+
+use super::cluster::ClusterArgs;
 
 /// The collector.
 #[derive(Args, Debug)]
@@ -91,7 +94,8 @@ impl OutputArgs {
     emberline profile -o p.pb.gz && go tool pprof -top p.pb.gz\n  \
     emberline profile -o p.speedscope.json            open it at speedscope.app\n  \
     emberline profile -o p.firefox.json               open it at profiler.firefox.com\n  \
-    emberline profile -o functions.csv                a row for each function\n\n\
+    emberline profile -o functions.csv                a row for each function\n  \
+    emberline profile --store s3://profiles/prod --from -30d --label zone=a\n\n\
     The default is the page's: time of tasks, on CPU, with simplified stacks. The summary says how much\n\
     time is hidden. Without --format the extension of -o decides: .svg, .html, .collapsed or .txt, .json,\n\
     .pb.gz or .pprof, .speedscope.json, .firefox.json, .nested.json, .csv, .parquet. Without both the\n\
@@ -99,6 +103,14 @@ impl OutputArgs {
 pub(crate) struct ProfileArgs {
     #[command(flatten)]
     pub(crate) url: UrlArgs,
+
+    /// Read the stores of all collectors in a place instead of asking a collector: s3://BUCKET/PREFIX or
+    /// file:///FOLDER, as of `emberline serve --store`.
+    #[arg(long, value_name = "URL")]
+    pub(crate) store: Option<StorePlace>,
+
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
 
     #[command(flatten)]
     pub(crate) range: RangeArgs,

@@ -1,13 +1,17 @@
 //! What each command does.
 
+#[cfg(feature = "ballista")]
+pub(crate) mod cluster_sums;
 pub(crate) mod compare;
 pub(crate) mod demo;
 pub(crate) mod doctor;
 mod firefox;
 mod forward;
 pub(crate) mod import;
+mod local_reader;
 mod otlp;
 pub(crate) mod profile;
+mod programs;
 pub(crate) mod record;
 pub(crate) mod reference;
 pub(crate) mod report;

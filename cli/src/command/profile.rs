@@ -8,7 +8,9 @@ use flamegraph::text::{duration, printable};
 use flamegraph::{ParsedProfile, TableOptions, TableOrder};
 use serde::Deserialize;
 
+use super::local_reader::LocalReader;
 use super::report::{self, Part, Scope};
+use super::sql::SCHEDULER_OF_COLLECTOR;
 use super::{nothing_written, range_query, rows};
 use crate::args::{ProfileArgs, ProfileFormat, ProfileSort, ViewArgs, word};
 use crate::client::{Client, Query};
@@ -44,7 +46,16 @@ pub(crate) fn run(args: &ProfileArgs) -> anyhow::Result<()> {
     if format == ProfileFormat::Table && args.view.invert {
         return Err(BadInput(INVERTED_TABLE.to_owned()).into());
     }
-    let client = Client::new(&args.url.url)?;
+    let is_distributed = args.cluster.scheduler.is_some();
+    let reader = match &args.store {
+        Some(place) => Some(LocalReader::start(place, &args.cluster)?),
+        None if is_distributed => return Err(BadInput(SCHEDULER_OF_COLLECTOR.to_owned()).into()),
+        None => None,
+    };
+    let client = match &reader {
+        Some(reader) => Client::with_token(&reader.url, None)?,
+        None => Client::new(&args.url.url)?,
+    };
     let samples = match &args.key {
         Some(key) => {
             let task = find_task(&client, args, key)?;

@@ -1,10 +1,7 @@
 //! `emberline record`: a collector for one program, and the report of it.
 
 use std::ffi::OsString;
-use std::fs::{self, DirBuilder};
 use std::io::{self, Read as _};
-use std::os::unix::fs::DirBuilderExt as _;
-use std::path::PathBuf;
 use std::process::{Command, ExitStatus};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -20,13 +17,11 @@ use crate::args::RecordArgs;
 use crate::client::{Client, Query};
 use crate::exit::BadInput;
 use crate::output::{print, say};
+use crate::private_folder::PrivateFolder;
 use crate::signals::StopRequests;
 
 /// Threads of the collector; the program needs the CPUs more.
 const COLLECTOR_THREADS: usize = 2;
-
-/// Most names of folders that are tried.
-const FOLDERS_MAX: u32 = 100;
 
 pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<()> {
     // An agent starts this from a thread that blocks all signals.
@@ -118,33 +113,4 @@ async fn end_of_input() {
     });
     // Nothing is sent: it ends when the sender is dropped.
     let _ = ended.await;
-}
-
-/// A folder of this user alone, removed when it is dropped.
-struct PrivateFolder {
-    path: PathBuf,
-}
-
-impl PrivateFolder {
-    fn create() -> io::Result<PrivateFolder> {
-        let process = std::process::id();
-        let mut result = Err(io::ErrorKind::AlreadyExists.into());
-        for number in 0..FOLDERS_MAX {
-            let path = std::env::temp_dir().join(format!("emberline-{process}-{number}"));
-            // Fails if anything has that name, so nobody else can have prepared it.
-            result = DirBuilder::new().mode(0o700).create(&path).map(|()| PrivateFolder { path });
-            match &result {
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                _ => break,
-            }
-        }
-        result
-    }
-}
-
-impl Drop for PrivateFolder {
-    fn drop(&mut self) {
-        // It holds nothing but a socket; what stays behind does no harm.
-        let _ = fs::remove_dir_all(&self.path);
-    }
 }

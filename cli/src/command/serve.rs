@@ -13,14 +13,16 @@ use collector::serve::{Reloader, TlsOptions};
 use collector::store::{Ack, Retention, StorePlace};
 use collector::{
     AutoAdoption, Collector, FollowOptions, ForwardOptions, Limits, ScrapeTarget, ServeOptions,
-    SqlProgram, StoreOptions, SymbolSource,
+    StoreOptions, SymbolSource,
 };
 use tls::CertificateFiles;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::forward;
-use super::sql::NO_BALLISTA;
-use crate::args::{AckArg, ClusterArgs, DebuginfodUrls, ScrapeArg, ServeArgs, quota_settings};
+use super::programs::{
+    cluster_arguments, cluster_program, data_arguments, size_argument, sql_program,
+};
+use crate::args::{AckArg, DebuginfodUrls, ScrapeArg, ServeArgs, quota_settings};
 use crate::client::external::{fetch_profile, without_secrets};
 use crate::exit::BadInput;
 use crate::output::say;
@@ -134,15 +136,6 @@ fn adopt_options(args: &ServeArgs, owner_watch: Duration) -> anyhow::Result<Opti
     Ok(Some(AutoAdoption { after, program, arguments }))
 }
 
-/// A size as the value of an option.
-fn size_argument(bytes: u64) -> String {
-    // Sizes are given in one of the two.
-    match bytes % 1_000_000 {
-        0 => format!("{}MB", bytes / 1_000_000),
-        _ => format!("{}MiB", bytes >> 20),
-    }
-}
-
 /// The stores to answer for, if the server is no collector itself.
 fn follow_options(args: &ServeArgs) -> Option<FollowOptions> {
     let place = args.store.clone().filter(|_| args.read_only)?;
@@ -176,30 +169,6 @@ fn store_arguments(args: &ServeArgs) -> Option<Vec<OsString>> {
     Some(arguments)
 }
 
-/// The cluster of queries as arguments of `emberline sql`.
-fn cluster_arguments(args: &ClusterArgs) -> Vec<OsString> {
-    let Some(scheduler) = &args.scheduler else { return Vec::new() };
-    let size = size_argument(args.distribute_over());
-    vec![
-        "--scheduler".into(),
-        scheduler.to_string().into(),
-        "--distribute-over".into(),
-        size.into(),
-    ]
-}
-
-/// The same for a folder.
-pub(super) fn data_arguments(data: &Path) -> Vec<OsString> {
-    vec!["--data".into(), data.into()]
-}
-
-/// The program that answers queries in SQL from a store: this one, if it can.
-pub(super) fn sql_program(store: Option<Vec<OsString>>) -> anyhow::Result<Option<SqlProgram>> {
-    let Some(store) = store.filter(|_| cfg!(feature = "sql")) else { return Ok(None) };
-    let program = std::env::current_exe().context("cannot find this program's file")?;
-    Ok(Some(SqlProgram { program, store }))
-}
-
 /// The services to ask for profiles; each name is a worker.
 fn scrape_targets(scrapes: Vec<ScrapeArg>) -> Result<Vec<ScrapeTarget>, BadInput> {
     if scrapes.len() > SCRAPES_MAX {
@@ -225,10 +194,8 @@ async fn serve(args: ServeArgs) -> anyhow::Result<()> {
     let stop = StopRequests::listen().context("could not listen for Ctrl-C and SIGTERM")?;
     survive_hangup().context("could not listen for SIGHUP")?;
     let store = store_options(&args);
-    if args.cluster.scheduler.is_some() && !cfg!(feature = "ballista") {
-        return Err(BadInput(NO_BALLISTA.to_owned()).into());
-    }
     let sql = sql_program(store_arguments(&args))?;
+    let cluster = cluster_program(store_arguments(&args), &args.cluster)?;
     let follow = follow_options(&args);
     let store_lines = match &follow {
         Some(FollowOptions { place, .. }) => {
@@ -275,6 +242,7 @@ async fn serve(args: ServeArgs) -> anyhow::Result<()> {
         adopt,
         symbols,
         sql,
+        cluster,
         limits,
         quotas: quota_settings(&args.quotas)?,
         task_label: args.task_label,

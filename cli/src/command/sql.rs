@@ -20,6 +20,10 @@ use crate::view::View as _;
 pub(super) const NO_BALLISTA: &str = "this program was built without the feature `ballista`, so it cannot use \
     --scheduler; run: cargo install --features sql,ballista emberline-cli";
 
+/// Why a question to a collector has no scheduler.
+pub(super) const SCHEDULER_OF_COLLECTOR: &str = "--scheduler needs stores that this command reads itself (--store); a collector has its own scheduler: \
+     emberline serve --scheduler HOST:PORT";
+
 pub(crate) fn run(args: &SqlArgs) -> anyhow::Result<()> {
     let file = args.output.file();
     let format = format::choose(args.format, file)?;
@@ -36,9 +40,7 @@ pub(crate) fn run(args: &SqlArgs) -> anyhow::Result<()> {
     let asked = SqlRequest { query: query(args)?, format: asked_format, rows: args.rows };
     let is_local = args.data.is_some() || args.store.is_some();
     if args.cluster.scheduler.is_some() && !is_local {
-        let text = "--scheduler needs --data or --store; a collector has its own scheduler: emberline serve \
-                    --scheduler HOST:PORT";
-        return Err(BadInput(text.to_owned()).into());
+        return Err(BadInput(SCHEDULER_OF_COLLECTOR.to_owned()).into());
     }
     let content = if is_local {
         from_store(args, &asked)?

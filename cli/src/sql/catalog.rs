@@ -16,11 +16,8 @@ use datafusion::scalar::ScalarValue;
 
 use super::NamedStore;
 use super::file_table::FileTable;
-use super::stacks::{self, StackFunction};
+use super::stacks::{self, NODE_NAMES, StackFunction};
 use super::views;
-
-/// Names of the nodes of a store's tree.
-pub(super) const NODE_NAMES: &str = "node_names";
 
 /// Registers the stores' tables, each store as a schema, and the views over all of them.
 pub(super) async fn register(context: &SessionContext, stores: Vec<NamedStore>) -> Result<()> {

@@ -48,10 +48,10 @@ use crate::output::say_wrapped;
 const PARTITIONS: usize = 16;
 
 /// Longest time of the cluster's part of a query, which all in all may take 60 s.
-const CLUSTER_TIME_MAX: Duration = Duration::from_secs(45);
+pub(super) const CLUSTER_TIME_MAX: Duration = Duration::from_secs(45);
 
 /// Most bytes of the sums that a cluster sends for a query.
-const CLUSTER_BYTES_MAX: usize = 256 << 20;
+pub(super) const CLUSTER_BYTES_MAX: usize = 256 << 20;
 
 /// Most sums of a query that go to a cluster: one for each collector and counting table.
 const PARTS_MAX: usize = 64;
@@ -80,9 +80,9 @@ struct Part {
 /// A cluster that answers, but with an error.
 #[derive(Debug, thiserror::Error)]
 #[error("the cluster of the scheduler {scheduler} failed: {reason}")]
-struct ClusterError {
-    scheduler: SchedulerAddress,
-    reason: String,
+pub(super) struct ClusterError {
+    pub(super) scheduler: SchedulerAddress,
+    pub(super) reason: String,
 }
 
 impl Cluster {
@@ -97,15 +97,8 @@ impl Cluster {
     ) -> anyhow::Result<Cluster> {
         let mut folders = BTreeMap::new();
         for NamedStore { name, .. } in stores {
-            let folder = match (place, data) {
-                (Some(StorePlace::Bucket { bucket, prefix }), _) => {
-                    let path = if prefix.is_empty() { name } else { &format!("{prefix}/{name}") };
-                    format!("s3://{bucket}/{}", escaped(path))
-                }
-                (Some(StorePlace::Directory(folder)), _) => address_of(&folder.join(name))?,
-                (None, data) => address_of(data.unwrap_or(Path::new(".")))?,
-            };
-            folders.insert(schema_of(name), folder);
+            let in_place = place.map(|_| name.as_str());
+            folders.insert(schema_of(name), folder(data, place, in_place)?);
         }
         Ok(Cluster { scheduler, distribute_over, folders })
     }
@@ -161,14 +154,8 @@ impl Cluster {
         if files.is_empty() {
             return Ok(None);
         }
-        let addresses = files
-            .iter()
-            .map(|file| ListingTableUrl::parse(format!("{folder}/{}", escaped(&file.path))));
-        let options = ListingOptions::new(Arc::new(ParquetFormat::default()));
-        let config = ListingTableConfig::new_with_multi_paths(addresses.collect::<Result<_>>()?)
-            .with_listing_options(options)
-            .with_schema(provider.schema());
-        let source = provider_as_source(Arc::new(ListingTable::try_new(config)?));
+        let paths = files.iter().map(|file| format!("{folder}/{}", escaped(&file.path)));
+        let source = provider_as_source(listing(paths, provider.schema())?);
         let distributed = node.clone().transform_down(|node| {
             Ok(match node {
                 LogicalPlan::TableScan(mut scan) => {
@@ -212,7 +199,7 @@ impl Cluster {
     }
 
     async fn run(&self, parts: &[Part]) -> Result<Vec<LogicalPlan>> {
-        let context = self.context()?;
+        let context = context(&self.scheduler)?;
         let mut tables = Vec::new();
         let mut room = CLUSTER_BYTES_MAX;
         for (number, part) in parts.iter().enumerate() {
@@ -222,27 +209,47 @@ impl Cluster {
             let mut batches = Vec::new();
             while let Some(batch) = rows.next().await {
                 let batch = renamed(&batch?, &schema)?;
-                room = room.checked_sub(batch.get_array_memory_size()).ok_or_else(|| {
-                    exec_datafusion_err!(
-                        "the cluster's sums have more than {CLUSTER_BYTES_MAX} bytes; group by fewer columns"
-                    )
-                })?;
+                room = room_left(room, &batch)?;
                 batches.push(batch);
             }
             tables.push(table_of(number, part, schema, batches)?);
         }
         Ok(tables)
     }
+}
 
-    fn context(&self) -> Result<SessionContext> {
-        let config = SessionConfig::new_with_ballista()
-            .with_target_partitions(PARTITIONS)
-            .with_ballista_job_name("emberline")
-            .set_u64(BALLISTA_CLIENT_GRPC_CONNECT_TIMEOUT_SECONDS, CONNECT_MAX.as_secs());
-        let state = SessionStateBuilder::new().with_config(config).with_default_features().build();
-        let state = state.upgrade_for_ballista(format!("http://{}", self.scheduler))?;
-        Ok(SessionContext::new_with_state(state))
-    }
+/// A session whose plans run on the cluster.
+pub(super) fn context(scheduler: &SchedulerAddress) -> Result<SessionContext> {
+    // When an executor dies, the adaptive planner of Ballista 55 keeps slots of the others for ever.
+    let config = SessionConfig::new_with_ballista()
+        .with_ballista_adaptive_query_planner(false)
+        .with_target_partitions(PARTITIONS)
+        .with_ballista_job_name("emberline")
+        .set_u64(BALLISTA_CLIENT_GRPC_CONNECT_TIMEOUT_SECONDS, CONNECT_MAX.as_secs());
+    let state = SessionStateBuilder::new().with_config(config).with_default_features().build();
+    let state = state.upgrade_for_ballista(format!("http://{scheduler}"))?;
+    Ok(SessionContext::new_with_state(state))
+}
+
+/// The table of these Parquet files.
+pub(super) fn listing(
+    paths: impl Iterator<Item = String>,
+    schema: SchemaRef,
+) -> Result<Arc<ListingTable>> {
+    let addresses = paths.map(ListingTableUrl::parse).collect::<Result<_>>()?;
+    let config = ListingTableConfig::new_with_multi_paths(addresses)
+        .with_listing_options(ListingOptions::new(Arc::new(ParquetFormat::default())))
+        .with_schema(schema);
+    Ok(Arc::new(ListingTable::try_new(config)?))
+}
+
+/// Bytes that further sums may take.
+pub(super) fn room_left(room: usize, batch: &RecordBatch) -> Result<usize> {
+    room.checked_sub(batch.get_array_memory_size()).ok_or_else(|| {
+        exec_datafusion_err!(
+            "the cluster's sums have more than {CLUSTER_BYTES_MAX} bytes; group by fewer columns"
+        )
+    })
 }
 
 /// The scan below conditions and selections of columns.
@@ -310,6 +317,27 @@ fn table_of(
     rows.project(columns)?.build()
 }
 
+/// The address of a store as executors reach it, or of all stores of a place.
+///
+/// # Errors
+/// If the folder does not exist.
+pub(crate) fn folder(
+    data: Option<&Path>,
+    place: Option<&StorePlace>,
+    name: Option<&str>,
+) -> anyhow::Result<String> {
+    let name = name.unwrap_or_default();
+    match place {
+        Some(StorePlace::Bucket { bucket, prefix }) => {
+            let parts = [bucket.as_str(), prefix.as_str(), name];
+            let parts: Vec<_> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+            Ok(format!("s3://{}", escaped(&parts.join("/"))))
+        }
+        Some(StorePlace::Directory(folder)) => address_of(&folder.join(name)),
+        None => address_of(data.unwrap_or(Path::new("."))),
+    }
+}
+
 fn address_of(folder: &Path) -> anyhow::Result<String> {
     let folder =
         folder.canonicalize().with_context(|| format!("{} cannot be found", folder.display()))?;
@@ -318,7 +346,7 @@ fn address_of(folder: &Path) -> anyhow::Result<String> {
 }
 
 /// A path in a URL.
-fn escaped(path: &str) -> String {
+pub(super) fn escaped(path: &str) -> String {
     let mut text = String::new();
     for byte in path.bytes() {
         if byte.is_ascii_alphanumeric() || b"/-_.~=".contains(&byte) {

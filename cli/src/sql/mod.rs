@@ -10,6 +10,8 @@
 mod catalog;
 #[cfg(feature = "ballista")]
 mod cluster;
+#[cfg(feature = "ballista")]
+mod cluster_sums;
 mod encode;
 mod file_table;
 #[cfg(feature = "ballista")]
@@ -53,7 +55,9 @@ use crate::exit::BadInput;
 use crate::limited;
 
 #[cfg(feature = "ballista")]
-pub(crate) use self::cluster::Cluster;
+pub(crate) use self::cluster::{Cluster, folder};
+#[cfg(feature = "ballista")]
+pub(crate) use self::cluster_sums::sums as cluster_sums;
 
 /// This program cannot use a cluster.
 #[cfg(not(feature = "ballista"))]

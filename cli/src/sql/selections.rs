@@ -15,9 +15,9 @@ use datafusion::logical_expr::{Expr, Filter, Join, LogicalPlan, LogicalPlanBuild
 use datafusion::optimizer::Optimizer;
 use datafusion::optimizer::push_down_filter::PushDownFilter;
 
-use super::catalog::NODE_NAMES;
+use super::stacks::NODE_NAMES;
 
-/// Tables of names, and of what is known of workers.
+/// Tables of names, and of workers with their labels.
 const TABLES: [&str; 3] = [NODE_NAMES, "workers", "sessions"];
 
 /// Most numbers of a condition. A selection of more names drops no rows at the cluster.

@@ -1,8 +1,8 @@
 //! Semi joins before other joins: a rule of the optimizer.
 //!
 //! `worker IN (SELECT …)` keeps the rows of some workers. A view joins each row of a counting table with its
-//! worker's name, so the names are selected first. What is left of them then is a filter of the rows while these
-//! are read: the engine does that for each inner join.
+//! worker's name, so the names are selected first. The selected names then filter the rows while these are
+//! read: the engine does that for each inner join.
 //!
 //! ```text
 //! semi(names ⋈ rows, selected)  ▶  semi(names, selected) ⋈ rows

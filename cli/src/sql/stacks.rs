@@ -15,6 +15,9 @@ use datafusion::logical_expr::{
 };
 use profiler_core::Frame;
 
+/// The table of a store's nodes.
+pub(super) const NODE_NAMES: &str = "node_names";
+
 /// Nodes of different stores have different numbers in queries: the number of the store is in the upper half.
 pub(super) const STORE_SHIFT: u32 = 32;
 

@@ -26,9 +26,8 @@ use datafusion::logical_expr::{
 use datafusion::optimizer::optimizer::ApplyOrder;
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 
-use super::catalog::NODE_NAMES;
 use super::file_table::{FileTable, PERIOD};
-use super::stacks::uses_stacks;
+use super::stacks::{NODE_NAMES, uses_stacks};
 
 /// The columns of a counting table that make many groups. If all of them are needed, a first sum saves nothing.
 const DIMENSIONS: [&str; 3] = [PERIOD, "worker", "node"];

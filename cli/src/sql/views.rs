@@ -2,8 +2,7 @@
 
 use profiler_core::{Outcome, State};
 
-use super::catalog::NODE_NAMES;
-use super::stacks::STORE_SHIFT;
+use super::stacks::{NODE_NAMES, STORE_SHIFT};
 
 /// Lengths of the periods of sums.
 pub(super) const RESOLUTIONS: [&str; 5] = ["1s", "1m", "10m", "1h", "1d"];

@@ -8,6 +8,9 @@ pub const SQL_QUERY_BYTES_MAX: usize = 64 << 10;
 /// Queries in SQL that run at once, each in a process of its own.
 pub const SQL_QUERIES_MAX: usize = 2;
 
+/// Sums that a cluster takes for profiles at once.
+pub const CLUSTER_SUMS_MAX: usize = 2;
+
 /// Longest time of a query. Files of a store's version stay for 10 minutes.
 pub const SQL_TIME_MAX: Duration = Duration::from_secs(60);
 

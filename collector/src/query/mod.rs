@@ -4,6 +4,7 @@
 //! A question clones what it needs under short locks (shared pointers to windows and rows; the tree
 //! in pieces) and computes without locks, so that no question delays an agent.
 
+mod cluster_sums;
 mod duration_counts;
 mod ended_each;
 mod ended_tasks;

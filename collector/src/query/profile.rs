@@ -9,6 +9,7 @@ use profiler_core::{
 };
 
 use super::QueryError;
+use super::cluster_sums::add_by_cluster;
 use super::group::{GroupBy, profile_by_phase};
 use super::params::{Filters, Params, choose};
 use super::phases::parse_phases;
@@ -25,6 +26,7 @@ use crate::naming::Naming;
 use crate::rows::{Names, StoredWindow};
 use crate::state::CollectorState;
 use crate::store::{Column, Coverage, Measure, Piece, Plan, Second, SumTable, Tier, WorkerNumber};
+use crate::sum_cluster::SumCluster;
 use crate::sync::read;
 use crate::tree::{PhaseFilter, ProfileForm, SampleScope, TopNode};
 use crate::windows::WindowSnapshot;
@@ -385,7 +387,8 @@ impl CollectorState {
         }
         let numbers = stored.worker_numbers(&filter.workers);
         if !tops.is_empty() {
-            add_stored(&mut stored, &mut sums, filter, &tops, numbers.as_deref())?;
+            let cluster = self.cluster.get().map(|cluster| &**cluster);
+            add_stored(&mut stored, &mut sums, filter, &tops, numbers.as_deref(), cluster)?;
         }
         let profile = self.profile_of(query, &sums, &tops);
         let facts = Provenance::of(stored, view, *range, numbers.as_deref())?;
@@ -434,6 +437,7 @@ fn add_stored(
     filter: &Filter,
     tops: &[TopNode],
     numbers: Option<&[WorkerNumber]>,
+    cluster: Option<&dyn SumCluster>,
 ) -> Result<(), QueryError> {
     let (tasks, columns) = sample_columns(filter, tops, numbers.is_some());
     let table_of = |piece: &Piece| match numbers {
@@ -441,13 +445,19 @@ fn add_stored(
         _ => SumTable::Samples,
     };
     let asked = ScanFilter { tasks: tasks.as_deref(), workers: numbers, columns };
-    let mut unknown = 0u64;
-    stored.scan(table_of, asked, |batch, rows| {
-        rows.each(|index| {
-            let state = usize::from(batch.kind[index]);
-            unknown += u64::from(!sums.add(batch.node[index], state, batch.values[index]));
-        });
-    })?;
+    let by_cluster = match cluster {
+        Some(cluster) => add_by_cluster(stored, cluster, table_of, asked, sums)?,
+        None => None,
+    };
+    let mut unknown = by_cluster.unwrap_or(0);
+    if by_cluster.is_none() {
+        stored.scan(table_of, asked, |batch, rows| {
+            rows.each(|index| {
+                let state = usize::from(batch.kind[index]);
+                unknown += u64::from(!sums.add(batch.node[index], state, batch.values[index]));
+            });
+        })?;
+    }
     match unknown {
         0 => Ok(()),
         rows => Err(QueryError::UnknownNodes { rows }),

@@ -18,7 +18,7 @@ use crate::state::CollectorState;
 use crate::store::{
     Batch, Column, Coverage, FileEntry, ListRow, LostLog, Manifest, NewestTaskScan, Period, Piece,
     Plan, RowScan, Scan, SealedTask, Second, StoreError, SumTable, TableName, Tables, TaskScan,
-    Tier, WorkerNumber,
+    Tier, UnionPart, WorkerNumber,
 };
 use crate::telemetry::RowSnapshot;
 use crate::windows::WindowSnapshot;
@@ -94,6 +94,14 @@ pub(crate) struct ScanFilter<'a> {
     pub(crate) columns: &'a [Column],
 }
 
+/// A file of a piece of the plan.
+pub(super) struct PieceFile {
+    pub(super) piece: Piece,
+    pub(super) file: FileEntry,
+    /// Of the file's store in a union; else 0.
+    pub(super) place: usize,
+}
+
 impl<'a> TableReader<'a> {
     /// A reader for the seconds that start in `range`, or for more where the tables have no finer
     /// periods. `take` reads the unsealed data; `plan` chooses the periods of the tables.
@@ -135,6 +143,39 @@ impl<'a> TableReader<'a> {
         }
     }
 
+    /// The files of the plan's periods, those of a piece together.
+    pub(super) fn files(&mut self, table_of: impl Fn(&Piece) -> SumTable) -> Vec<PieceFile> {
+        let pieces = self.plan.pieces.clone();
+        let manifest = self.manifest.clone();
+        let mut files = Vec::new();
+        for piece in pieces {
+            let table = TableName::Sums(table_of(&piece), piece.tier);
+            self.note_lost(&manifest, table, &piece.periods);
+            let periods = &piece.periods;
+            let overlaps = |file: &&FileEntry| file.from < periods.end && periods.start < file.to;
+            files.extend(manifest.files_of(table).filter(overlaps).map(|file| PieceFile {
+                piece: piece.clone(),
+                file: file.clone(),
+                place: self.tables.place_of(file),
+            }));
+        }
+        files
+    }
+
+    /// The stores of a union; none if the tables are those of one store.
+    pub(super) fn parts(&self) -> Vec<Arc<UnionPart>> {
+        self.tables.parts()
+    }
+
+    /// A file's path, which begins with the name of its store in a union.
+    pub(super) fn path_of(&self, file: &FileEntry) -> String {
+        self.tables.path_of(file)
+    }
+
+    pub(super) fn cancel(&self) -> &'a Cancel {
+        self.cancel
+    }
+
     /// Visits every requested row of the plan's periods: its batch and its index there.
     pub(crate) fn scan(
         &mut self,
@@ -142,35 +183,28 @@ impl<'a> TableReader<'a> {
         asked: ScanFilter<'_>,
         mut visit: impl FnMut(&Batch, Rows<'_>),
     ) -> Result<(), QueryError> {
-        let pieces = self.plan.pieces.clone();
-        let manifest = self.manifest.clone();
         let workers = asked.workers.map(|asked| asked.iter().map(|number| number.0).collect());
-        for piece in pieces {
-            let table = TableName::Sums(table_of(&piece), piece.tier);
+        for PieceFile { piece, file, .. } in self.files(table_of) {
+            self.cancel.check()?;
             let Piece { tier, periods } = piece;
-            self.note_lost(&manifest, table, &periods);
-            let overlaps = |file: &&FileEntry| file.from < periods.end && periods.start < file.to;
-            for file in manifest.files_of(table).filter(overlaps) {
-                self.cancel.check()?;
-                let scan = Scan {
-                    periods: periods.clone(),
-                    tasks: asked.tasks,
-                    workers: asked.workers,
-                    columns: asked.columns,
-                };
-                let mut each = |batch: &Batch| {
-                    let rows = Rows { batch, tier, periods: &periods, workers: workers.as_ref() };
-                    visit(batch, rows);
-                    match self.cancel.check() {
-                        Ok(()) => ControlFlow::Continue(()),
-                        Err(_) => ControlFlow::Break(()),
-                    }
-                };
-                if let Err(error) = self.tables.scan(file, &scan, &mut each) {
-                    self.note_unread(file, &error);
+            let scan = Scan {
+                periods: periods.clone(),
+                tasks: asked.tasks,
+                workers: asked.workers,
+                columns: asked.columns,
+            };
+            let mut each = |batch: &Batch| {
+                let rows = Rows { batch, tier, periods: &periods, workers: workers.as_ref() };
+                visit(batch, rows);
+                match self.cancel.check() {
+                    Ok(()) => ControlFlow::Continue(()),
+                    Err(_) => ControlFlow::Break(()),
                 }
-                self.cancel.check()?;
+            };
+            if let Err(error) = self.tables.scan(&file, &scan, &mut each) {
+                self.note_unread(&file, &error);
             }
+            self.cancel.check()?;
         }
         Ok(())
     }

@@ -49,6 +49,10 @@ impl ErrorAnswer {
         ErrorAnswer::new(StatusCode::SERVICE_UNAVAILABLE, error.to_owned())
     }
 
+    pub(super) fn into_text(self) -> String {
+        self.body.error
+    }
+
     /// The body in the form of the Connect protocol.
     pub(super) fn connect(&self) -> Vec<u8> {
         let code = match self.status {

@@ -7,6 +7,7 @@ mod admission;
 mod adopt;
 mod agents;
 mod answer;
+mod cluster;
 mod codec;
 mod cookie;
 mod error;
@@ -63,6 +64,8 @@ use tokio::task::JoinHandle;
 
 pub use self::adopt::AutoAdoption;
 use self::adopt::{Adopting, adopt_stores};
+use self::cluster::ClusterProcesses;
+pub use self::cluster::ClusterProgram;
 use self::forward::Forwarding;
 pub use self::forward::{
     EncodedTasks, ForwardContent, ForwardError, ForwardOptions, ForwardTarget,
@@ -130,6 +133,8 @@ pub struct ServeOptions {
     pub adopt: Option<AutoAdoption>,
     /// The program that answers queries in SQL, if any.
     pub sql: Option<SqlProgram>,
+    /// The program that has a cluster sum large tables for profiles, if any.
+    pub cluster: Option<ClusterProgram>,
     /// Limits on memory and disk.
     pub limits: Limits,
     /// Quotas of each identity without its own, where they differ from the defaults.
@@ -164,6 +169,7 @@ impl Default for ServeOptions {
             adopt: None,
             symbols: None,
             sql: None,
+            cluster: None,
             limits: Limits::default(),
             quotas: QuotaSettings::default(),
             retention: Retention::default(),
@@ -278,6 +284,7 @@ impl Collector {
             tokens,
             task_label,
             sql,
+            cluster,
             scrapes,
             forward,
         } = options;
@@ -320,6 +327,10 @@ impl Collector {
             })
         };
         let collector = tokio::task::spawn_blocking(open).await.expect("it does not panic")?;
+        if let Some(cluster) = cluster {
+            let cluster = Arc::new(ClusterProcesses::new(cluster));
+            collector.state.cluster.set(cluster).expect("it is set once");
+        }
         Ok(Server {
             collector: Arc::new(collector),
             adoption,

@@ -124,14 +124,23 @@ fn check(asked: &SqlRequest) -> Result<(), ErrorAnswer> {
     }
 }
 
-/// Runs the program. It is killed when this future is dropped.
 async fn run(program: &SqlProgram, asked: &SqlRequest) -> Result<Vec<u8>, ErrorAnswer> {
-    let failed = |error: std::io::Error| ErrorAnswer::internal(&error);
     let rows = asked.rows.map_or(SQL_ROWS_DEFAULT, |rows| rows as usize);
-    let mut child = Command::new(&program.program)
-        .args(["sql", "--limited"])
-        .args(&program.store)
-        .args(["--rows", &rows.to_string(), "--format", asked.format.name(), "-"])
+    let mut command = Command::new(&program.program);
+    command.args(["sql", "--limited"]).args(&program.store).args([
+        "--rows",
+        &rows.to_string(),
+        "--format",
+        asked.format.name(),
+        "-",
+    ]);
+    answer_of(command, asked.query.as_bytes()).await
+}
+
+/// Runs a program that reads stores. It is killed when this future is dropped.
+pub(super) async fn answer_of(mut command: Command, input: &[u8]) -> Result<Vec<u8>, ErrorAnswer> {
+    let failed = |error: std::io::Error| ErrorAnswer::internal(&error);
+    let mut child = command
         .env_clear()
         .envs(kept_variables())
         .stdin(Stdio::piped())
@@ -141,14 +150,13 @@ async fn run(program: &SqlProgram, asked: &SqlRequest) -> Result<Vec<u8>, ErrorA
         .spawn()
         .map_err(failed)?;
     let piped = "all three are pipes";
-    let mut input = child.stdin.take().expect(piped);
+    let mut to_child = child.stdin.take().expect(piped);
     let output = child.stdout.take().expect(piped);
     let messages = child.stderr.take().expect(piped);
-    let query = asked.query.as_bytes();
     let (_, output, messages) = tokio::join!(
         async move {
-            // A program that ends before it has read the query says why.
-            let _ = input.write_all(query).await;
+            // A program that ends before it has read its input says why.
+            let _ = to_child.write_all(input).await;
         },
         async {
             let output = read(output, SQL_ANSWER_BYTES_MAX).await;

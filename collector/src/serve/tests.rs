@@ -22,6 +22,7 @@ mod readers;
 mod sequences;
 mod sessions;
 mod stores;
+mod sum_cluster;
 mod telemetry;
 mod views;
 

@@ -95,7 +95,7 @@ impl Numbers {
     }
 
     /// The store's numbers of first-level nodes of the union, ascending.
-    fn tops_in_store(&self, asked: &[NodeId]) -> Vec<NodeId> {
+    pub(crate) fn tops_in_store(&self, asked: &[NodeId]) -> Vec<NodeId> {
         let is_asked = |top: &&TopNumber| asked.binary_search(&top.in_union).is_ok();
         let mut tops: Vec<_> = self.tops.iter().filter(is_asked).map(|top| top.in_store).collect();
         tops.sort_unstable();
@@ -103,7 +103,7 @@ impl Numbers {
     }
 
     /// The store's numbers of workers of the union, ascending.
-    fn workers_in_store(&self, asked: &[WorkerNumber]) -> Vec<WorkerNumber> {
+    pub(crate) fn workers_in_store(&self, asked: &[WorkerNumber]) -> Vec<WorkerNumber> {
         let known = (0u32..).zip(&self.workers);
         let is_asked =
             |(_, in_union): &(u32, &u32)| asked.binary_search(&WorkerNumber(**in_union)).is_ok();
@@ -149,10 +149,19 @@ impl Tables {
         manifest
     }
 
+    /// The place of a file's store among the parts of a union.
+    pub(crate) fn place_of(&self, file: &FileEntry) -> usize {
+        usize::try_from(file.id >> ID_BITS).expect("it has 8 bits")
+    }
+
+    /// The stores of a union; none if this is no union.
+    pub(crate) fn parts(&self) -> Vec<Arc<UnionPart>> {
+        read(&self.parts).clone()
+    }
+
     /// The store of a file; `None` if this is no union.
     pub(super) fn part_of(&self, file: &FileEntry) -> Option<PartFile> {
-        let place = usize::try_from(file.id >> ID_BITS).expect("it has 8 bits");
-        let part = read(&self.parts).get(place)?.clone();
+        let part = read(&self.parts).get(self.place_of(file))?.clone();
         let id = file.id & ((1 << ID_BITS) - 1);
         Some(PartFile { part, file: FileEntry { id, ..file.clone() } })
     }

@@ -199,7 +199,7 @@ fn rows_of_other_workers_are_not_summed() {
     let query = "SELECT task, sum(weight_ns) FROM samples WHERE stack(node) LIKE '%1%' GROUP BY 1";
     let scans = scans(&data, query, "samples_1m_all");
     assert!(scans.len() == 1 && !scans[0].contains("stack("), "{scans:?}");
-    // What is not selected stays out of it: the other worker's life is no longer listed.
+    // The other worker's life is no longer listed, but its rows are part of the whole.
     let count = |condition: &str| {
         rows(&data, &format!("SELECT count(*) FROM samples WHERE worker {condition}"))
     };

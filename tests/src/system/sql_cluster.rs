@@ -19,7 +19,7 @@ use simulation::ballista::BallistaCluster;
 use crate::harness::{
     Collector, Running, TEST_WORKER, alone, emberline, get, output, run, wait_for,
 };
-use crate::report_golden::golden_collector;
+use crate::report_golden::{RANGE, golden_collector};
 
 /// Names the folder with the programs of Ballista.
 const BALLISTA_VARIABLE: &str = "EMBERLINE_TEST_BALLISTA";
@@ -60,6 +60,20 @@ fn rows(store: &Path, more: &[&str], query: &str) -> Value {
     assert_eq!(said(&done), "", "{query}");
     let answer: Value = serde_json::from_slice(&done.stdout).unwrap();
     answer["rows"].clone()
+}
+
+/// All stacks of a profile.
+fn run_profile(source: &[&str], filter: &[&str]) -> Output {
+    let all = ["--threads", "all", "--outside", "--runnable", "--waiting"];
+    let command = [&["profile", "--format", "collapsed"][..], &RANGE, &all];
+    run(&[&command.concat(), source, filter].concat())
+}
+
+/// These stacks in order.
+fn profile(source: &[&str], filter: &[&str]) -> String {
+    let done = run_profile(source, filter);
+    assert!(done.status.success(), "{}", said(&done));
+    String::from_utf8(done.stdout).unwrap()
 }
 
 /// The jobs of a scheduler, by its own API.
@@ -123,12 +137,30 @@ fn a_cluster_finds_the_sums_that_one_process_finds() {
     assert_eq!(answer["rows"], rows(&store, &[], QUERIES[0]));
     assert_eq!(finished_jobs(&cluster), QUERIES.len() + 3, "not on the cluster");
 
+    // So are the samples of its profiles, and of a command that reads the stores of a place.
+    let place = tempfile::tempdir().unwrap();
+    let copied = Command::new("cp").arg("-r").args([&store, &place.path().join("c1")]).status();
+    assert!(copied.unwrap().success());
+    let place = format!("file://{}", place.path().display());
+    let copy = tempfile::tempdir().unwrap();
+    let alone = golden_collector(copy.path());
+    for filter in [&[][..], &["--worker", "worker-1"], &["--task", "task-0"]] {
+        let expected = profile(&["--url", &alone.url()], filter);
+        assert!(expected.lines().count() > 3, "{expected}");
+        let before = finished_jobs(&cluster);
+        assert_eq!(profile(&["--url", &collector.url()], filter), expected);
+        let stores = [&["--store", &place][..], &on_cluster].concat();
+        assert_eq!(profile(&stores, filter), expected);
+        assert_eq!(finished_jobs(&cluster), before + 2, "not on the cluster");
+    }
+    drop(alone);
+
     // Small sums stay here.
     assert_eq!(
         rows(&store, &["--scheduler", &scheduler], QUERIES[0]),
         rows(&store, &[], QUERIES[0])
     );
-    assert_eq!(finished_jobs(&cluster), QUERIES.len() + 3);
+    assert_eq!(finished_jobs(&cluster), QUERIES.len() + 9);
 
     // An executor that dies while queries run leaves its work to the other one.
     let before = finished_jobs(&cluster);
@@ -148,6 +180,11 @@ fn a_cluster_finds_the_sums_that_one_process_finds() {
     assert!(said(&done).contains("no scheduler answers at"), "{}", said(&done));
     let answer: Value = serde_json::from_slice(&done.stdout).unwrap();
     assert_eq!(answer["rows"], rows(&store, &[], QUERIES[0]));
+    let done = run_profile(&[&["--store", &place][..], &on_cluster].concat(), &[]);
+    let said = said(&done);
+    assert!(said.contains("the cluster did not sum, so this process reads the files"), "{said}");
+    let stacks = String::from_utf8(done.stdout).unwrap();
+    assert_eq!(stacks, profile(&["--store", &place], &[]));
     drop(collector);
 }
 

@@ -59,7 +59,7 @@ const QUESTIONS: [&str; 34] = [
 ];
 
 /// A collector of a place.
-async fn serve_at(place: &Path, name: &str) -> Running {
+pub(super) async fn serve_at(place: &Path, name: &str) -> Running {
     let store = StoreOptions {
         place: StorePlace::Directory(place.to_owned()),
         name: name.parse().unwrap(),
@@ -69,26 +69,26 @@ async fn serve_at(place: &Path, name: &str) -> Running {
     serve_with(ServeOptions { store: Some(store), ..ServeOptions::default() }).await
 }
 
-async fn seal(running: &Running) {
+pub(super) async fn seal(running: &Running) {
     let collector = running.collector.upgrade().unwrap();
     tokio::task::spawn_blocking(move || collector.sealer.seal().unwrap()).await.unwrap();
 }
 
-async fn follow(place: &Path) -> Running {
+pub(super) async fn follow(place: &Path) -> Running {
     let place = StorePlace::Directory(place.to_owned());
     let follow = Some(FollowOptions { place, data: None, cache_bytes: None });
     serve_with(ServeOptions { follow, ..ServeOptions::default() }).await
 }
 
 /// A worker that ships the same to two collectors.
-struct Twice {
+pub(super) struct Twice {
     worker: TestWorker,
     clients: [Client; 2],
     second: i64,
 }
 
 impl Twice {
-    async fn attach(id: &str, whole: &Running, part: &Running) -> Twice {
+    pub(super) async fn attach(id: &str, whole: &Running, part: &Running) -> Twice {
         let mut worker = TestWorker::new(id, 1);
         worker.host = format!("host-{}", &id[1..]);
         worker.zone = if id < "w3" { "a".to_owned() } else { "b".to_owned() };
@@ -100,7 +100,7 @@ impl Twice {
     }
 
     /// Ships a second with samples, tasks and telemetry of each kind.
-    async fn ship(&mut self) {
+    pub(super) async fn ship(&mut self) {
         let second = self.second;
         self.second += 1;
         let id = self.worker.id.to_string();
@@ -194,7 +194,7 @@ fn telemetry(id: &str, second: i64) -> Telemetry {
 }
 
 /// What a server answers to all questions, without what depends on where the data is.
-async fn answers(running: &Running) -> Vec<(&'static str, Value)> {
+pub(super) async fn answers(running: &Running) -> Vec<(&'static str, Value)> {
     let mut all = Vec::new();
     for question in QUESTIONS {
         let path = format!("/api/v1/{}", question.replace("{all}", ALL));
@@ -229,7 +229,7 @@ fn sorted(value: Value) -> Value {
     }
 }
 
-fn compare(whole: &[(&str, Value)], union: &[(&str, Value)]) -> Option<String> {
+pub(super) fn compare(whole: &[(&str, Value)], union: &[(&str, Value)]) -> Option<String> {
     let pairs = whole.iter().zip(union);
     let different = pairs.filter(|((_, one), (_, other))| one != other);
     let texts: Vec<String> = different

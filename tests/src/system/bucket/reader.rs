@@ -5,7 +5,7 @@ use std::process::Command;
 use simulation::s3::Server;
 
 use super::{place, servers};
-use crate::harness::{Collector, Worker, alone, emberline, number, wait_for};
+use crate::harness::{Collector, Worker, alone, emberline, number, output, wait_for};
 
 fn start(server: &Server, arguments: &[&str]) -> Collector {
     let mut command = Command::new(emberline());
@@ -58,6 +58,20 @@ fn check_reader(server: &Server) {
     let said = crate::harness::run(&["workers", "--url", &url]);
     let said = String::from_utf8_lossy(&said.stderr).into_owned();
     assert!(said.contains("answers for 2 collectors: c1, c2"), "{said}");
+    assert_eq!(profiled_ns(server), stored_ns);
+}
+
+/// Weight of all stacks of `emberline profile`, which reads the bucket itself.
+fn profiled_ns(server: &Server) -> u64 {
+    let mut command = Command::new(emberline());
+    command.args(["profile", "--store", &place("fleet"), "--from", "-1h", "--format", "collapsed"]);
+    command.args(["--threads", "all", "--outside", "--runnable", "--waiting"]);
+    let done = output(command.envs(server.environment()));
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success() && said.contains("2 workers"), "{said}");
+    let stacks = String::from_utf8(done.stdout).unwrap();
+    let weights = stacks.lines().map(|stack| stack.rsplit_once(' ').unwrap().1);
+    weights.map(|weight| weight.parse::<u64>().unwrap()).sum()
 }
 
 /// Each object was written by a request that is counted, and its bytes were sent.
