@@ -8,6 +8,12 @@ pub const SQL_QUERY_BYTES_MAX: usize = 64 << 10;
 /// Queries in SQL that run at once, each in a process of its own.
 pub const SQL_QUERIES_MAX: usize = 2;
 
+/// Time for which a collector seals nothing more for queries: each sealing makes small files.
+pub const SQL_SEAL_EVERY: Duration = Duration::from_secs(10);
+
+/// Longest time that a query waits for a sealing.
+pub const SQL_SEAL_MAX: Duration = Duration::from_secs(5);
+
 /// Sums that a cluster takes for profiles at once.
 pub const CLUSTER_SUMS_MAX: usize = 2;
 

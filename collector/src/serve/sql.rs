@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
+use std::time::Instant;
 
 use api::{SqlFormat, SqlRequest};
 use axum::body::Bytes;
@@ -17,7 +18,7 @@ use axum::{Extension, Router};
 use profiler_core::limits::bounded;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::Command;
-use tokio::sync::Semaphore;
+use tokio::sync::{Mutex, Semaphore};
 use tokio::time::timeout;
 
 use super::agents::json_request;
@@ -28,7 +29,8 @@ use super::tables::content_type;
 use crate::audit;
 use crate::limits::{
     QUERY_WAIT_MAX, SQL_ANSWER_BYTES_MAX, SQL_MESSAGE_BYTES_MAX, SQL_QUERIES_MAX,
-    SQL_QUERY_BYTES_MAX, SQL_ROWS_DEFAULT, SQL_ROWS_MAX, SQL_TIME_MAX,
+    SQL_QUERY_BYTES_MAX, SQL_ROWS_DEFAULT, SQL_ROWS_MAX, SQL_SEAL_EVERY, SQL_SEAL_MAX,
+    SQL_TIME_MAX,
 };
 use crate::query::TableFormat;
 
@@ -54,11 +56,17 @@ const KEPT_VARIABLES: [&str; 3] = ["AWS_", "SSL_CERT_", "TMPDIR"];
 pub(super) struct Sql {
     program: Option<Arc<SqlProgram>>,
     room: Arc<Semaphore>,
+    /// When the collector last sealed its data for a query.
+    sealed_at: Arc<Mutex<Option<Instant>>>,
 }
 
 impl Sql {
     pub(super) fn new(program: Option<SqlProgram>) -> Sql {
-        Sql { program: program.map(Arc::new), room: Arc::new(Semaphore::new(SQL_QUERIES_MAX)) }
+        Sql {
+            program: program.map(Arc::new),
+            room: Arc::new(Semaphore::new(SQL_QUERIES_MAX)),
+            sealed_at: Arc::default(),
+        }
     }
 
     /// Whether the collector answers.
@@ -89,6 +97,7 @@ async fn sql(
     audit::sql(&identity, &asked.query);
     let room = timeout(QUERY_WAIT_MAX, reader.sql.room.acquire()).await;
     let _room = room.map_err(|_| ErrorAnswer::busy())?;
+    seal(&reader).await;
     let answered = timeout(SQL_TIME_MAX, run(&program, &asked)).await;
     let content = answered.map_err(|_| {
         bad_request(format!(
@@ -103,6 +112,26 @@ async fn sql(
         SqlFormat::Arrow => content_type(TableFormat::Arrow),
     };
     Ok(([(header::CONTENT_TYPE, content_type)], content).into_response())
+}
+
+/// Moves what is in memory to the tables, unless a query did a moment ago. A query that cannot wait for it reads what
+/// the tables have.
+async fn seal(reader: &Reader) {
+    let mut sealed_at = reader.sql.sealed_at.lock().await;
+    let is_new = sealed_at.is_some_and(|sealed_at| sealed_at.elapsed() < SQL_SEAL_EVERY);
+    // A reader of several stores has nothing of its own.
+    if is_new || reader.collector.follower.is_some() {
+        return;
+    }
+    let collector = reader.collector.clone();
+    let sealing = tokio::task::spawn_blocking(move || collector.sealer.seal());
+    match timeout(SQL_SEAL_MAX, sealing).await {
+        Ok(Ok(Ok(_))) => {}
+        Ok(Ok(Err(error))) => tracing::warn!(%error, "no sealing before a query in SQL"),
+        Ok(Err(error)) => tracing::error!(%error, "sealing panicked: a bug in Emberline"),
+        Err(_) => tracing::warn!("sealing before a query in SQL took over {SQL_SEAL_MAX:?}"),
+    }
+    *sealed_at = Some(Instant::now());
 }
 
 fn bad_request(error: String) -> ErrorAnswer {

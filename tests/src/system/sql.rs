@@ -206,6 +206,25 @@ fn rows_of_other_workers_are_not_summed() {
     assert_eq!(count("NOT IN (SELECT worker FROM workers)"), count(&format!("<> '{worker}'")));
 }
 
+/// A collector seals what it has in memory before it answers.
+#[test]
+fn a_collector_answers_with_what_it_has_just_acknowledged() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = folder.path().join("store");
+    let collector = Collector::start_with_data("127.0.0.1:0", &store);
+    if !has_sql(&store) {
+        return;
+    }
+    let record = Worker::start("steady", "w1", &collector.url(), &[]).finish();
+    let stored_ns = number(&record["report"]["stored_ns"]);
+    assert!(stored_ns > 0, "{record}");
+    let asked = ["--url", &collector.url()];
+    let sums = rows(&asked, "SELECT sum(weight_ns) FROM samples('1s')");
+    assert_eq!(sums, [json!([stored_ns])]);
+    let tasks = rows(&asked, "SELECT count(*) FROM tasks WHERE outcome = 'ok'");
+    assert_eq!(tasks, [json!([record["tasks"]])]);
+}
+
 /// The phases of a task and the rest of its time are its duration.
 #[test]
 fn phases_have_all_time_of_tasks() {
