@@ -85,4 +85,6 @@ pub use serve::{
 pub use shares::{Quota, QuotaError, QuotaSettings};
 pub use store::wal::WalError;
 pub use store::{Retention, StoreError};
-pub use sum_cluster::{ClusterRequest, ClusterSum, NoClusterSum, SamplePiece, StoreSamples};
+pub use sum_cluster::{
+    ClusterRequest, ClusterSum, NoClusterSum, SamplePiece, StoreSamples, SumCluster,
+};

@@ -80,10 +80,12 @@ impl FromStr for ClusterSum {
 }
 
 /// A cluster that sums files.
-pub(crate) trait SumCluster: fmt::Debug + Send + Sync {
+pub trait SumCluster: fmt::Debug + Send + Sync {
     /// Bytes of files from which on it is asked.
     fn bytes_min(&self) -> u64;
 
+    /// The sums of a request, in any order.
+    ///
     /// # Errors
     /// The reason why there are no sums.
     fn sums(

@@ -2,9 +2,10 @@
 
 use std::ffi::OsString;
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::Context as _;
-use collector::{ClusterProgram, SqlProgram};
+use collector::{ClusterProgram, SqlProgram, SumCluster};
 
 use super::sql::NO_BALLISTA;
 use crate::args::ClusterArgs;
@@ -14,13 +15,14 @@ use crate::exit::BadInput;
 pub(super) fn cluster_program(
     store: Option<Vec<OsString>>,
     args: &ClusterArgs,
-) -> anyhow::Result<Option<ClusterProgram>> {
+) -> anyhow::Result<Option<Arc<dyn SumCluster>>> {
     if args.scheduler.is_some() && !cfg!(feature = "ballista") {
         return Err(BadInput(NO_BALLISTA.to_owned()).into());
     }
-    let Some(arguments) = store.filter(|_| args.scheduler.is_some()) else { return Ok(None) };
+    let has_cluster = cfg!(feature = "ballista") && args.scheduler.is_some();
+    let Some(arguments) = store.filter(|_| has_cluster) else { return Ok(None) };
     let program = std::env::current_exe().context("cannot find this program's file")?;
-    Ok(Some(ClusterProgram { program, arguments, bytes_min: args.distribute_over() }))
+    Ok(Some(Arc::new(ClusterProgram::new(program, arguments, args.distribute_over()))))
 }
 
 /// The cluster of queries as arguments of `emberline sql`.

@@ -16,7 +16,7 @@ use crate::sum_cluster::{ClusterRequest, SamplePiece, StoreSamples, SumCluster};
 pub(super) fn add_by_cluster(
     stored: &mut TableReader<'_>,
     cluster: &dyn SumCluster,
-    table_of: impl Fn(&Piece) -> SumTable,
+    table_of: &dyn Fn(&Piece) -> SumTable,
     asked: ScanFilter<'_>,
     sums: &mut Sums,
 ) -> Result<Option<u64>, QueryError> {

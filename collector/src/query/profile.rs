@@ -446,7 +446,7 @@ fn add_stored(
     };
     let asked = ScanFilter { tasks: tasks.as_deref(), workers: numbers, columns };
     let by_cluster = match cluster {
-        Some(cluster) => add_by_cluster(stored, cluster, table_of, asked, sums)?,
+        Some(cluster) => add_by_cluster(stored, cluster, &table_of, asked, sums)?,
         None => None,
     };
     let mut unknown = by_cluster.unwrap_or(0);

@@ -144,7 +144,7 @@ impl<'a> TableReader<'a> {
     }
 
     /// The files of the plan's periods, those of a piece together.
-    pub(super) fn files(&mut self, table_of: impl Fn(&Piece) -> SumTable) -> Vec<PieceFile> {
+    pub(super) fn files(&mut self, table_of: &dyn Fn(&Piece) -> SumTable) -> Vec<PieceFile> {
         let pieces = self.plan.pieces.clone();
         let manifest = self.manifest.clone();
         let mut files = Vec::new();
@@ -182,6 +182,16 @@ impl<'a> TableReader<'a> {
         table_of: impl Fn(&Piece) -> SumTable,
         asked: ScanFilter<'_>,
         mut visit: impl FnMut(&Batch, Rows<'_>),
+    ) -> Result<(), QueryError> {
+        self.scan_files(&table_of, asked, &mut visit)
+    }
+
+    /// Like [`TableReader::scan`]. Not generic, so that it is compiled once.
+    fn scan_files(
+        &mut self,
+        table_of: &dyn Fn(&Piece) -> SumTable,
+        asked: ScanFilter<'_>,
+        visit: &mut dyn FnMut(&Batch, Rows<'_>),
     ) -> Result<(), QueryError> {
         let workers = asked.workers.map(|asked| asked.iter().map(|number| number.0).collect());
         for PieceFile { piece, file, .. } in self.files(table_of) {

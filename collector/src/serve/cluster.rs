@@ -17,38 +17,30 @@ use crate::sum_cluster::{ClusterRequest, ClusterSum, NoClusterSum, SumCluster};
 /// Time between two checks whether the reader has gone away.
 const CANCEL_CHECK_EVERY: Duration = Duration::from_millis(50);
 
-/// The program that has a cluster sum tables.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ClusterProgram {
-    /// It is run as `PROGRAM cluster-sums ARGUMENTS`, with a [`ClusterRequest`] in JSON on its standard input, and
-    /// answers with a line for each [`ClusterSum`].
-    pub program: PathBuf,
-    /// Where the stores are, and the cluster: `--store URL --scheduler HOST:PORT`.
-    pub arguments: Vec<OsString>,
-    /// Bytes of the files that a profile reads from which on the cluster is asked.
-    pub bytes_min: u64,
-}
-
-/// Runs the program.
+/// A program that has a cluster sum tables. At most [`CLUSTER_SUMS_MAX`] run at once.
 #[derive(Debug)]
-pub(super) struct ClusterProcesses {
-    program: ClusterProgram,
+pub struct ClusterProgram {
+    program: PathBuf,
+    arguments: Vec<OsString>,
+    bytes_min: u64,
     room: Semaphore,
-    runtime: Handle,
 }
 
-impl ClusterProcesses {
-    /// Called on a thread of the runtime.
-    pub(super) fn new(program: ClusterProgram) -> ClusterProcesses {
-        let room = Semaphore::new(CLUSTER_SUMS_MAX);
-        ClusterProcesses { program, room, runtime: Handle::current() }
+impl ClusterProgram {
+    /// The program is run as `PROGRAM cluster-sums ARGUMENTS`, with a [`ClusterRequest`] in JSON on its standard
+    /// input, and answers with a line for each [`ClusterSum`]. The arguments say where the stores are, and the
+    /// cluster: `--store URL --scheduler HOST:PORT`. `bytes_min` is the size of the files that a profile reads from which
+    /// on the cluster is asked.
+    #[must_use]
+    pub fn new(program: PathBuf, arguments: Vec<OsString>, bytes_min: u64) -> ClusterProgram {
+        ClusterProgram { program, arguments, bytes_min, room: Semaphore::new(CLUSTER_SUMS_MAX) }
     }
 
     async fn run(&self, request: &[u8]) -> Result<Vec<u8>, String> {
         let room = timeout(QUERY_WAIT_MAX, self.room.acquire()).await;
         let _room = room.map_err(|_| "other sums are running".to_owned())?;
-        let mut command = Command::new(&self.program.program);
-        command.arg("cluster-sums").args(&self.program.arguments);
+        let mut command = Command::new(&self.program);
+        command.arg("cluster-sums").args(&self.arguments);
         let answered = timeout(SQL_TIME_MAX, answer_of(command, request)).await;
         answered
             .map_err(|_| format!("no answer in {} s", SQL_TIME_MAX.as_secs()))?
@@ -56,9 +48,9 @@ impl ClusterProcesses {
     }
 }
 
-impl SumCluster for ClusterProcesses {
+impl SumCluster for ClusterProgram {
     fn bytes_min(&self) -> u64 {
-        self.program.bytes_min
+        self.bytes_min
     }
 
     fn sums(
@@ -72,7 +64,8 @@ impl SumCluster for ClusterProcesses {
                 sleep(CANCEL_CHECK_EVERY).await;
             }
         };
-        let answer = self.runtime.block_on(async {
+        // Queries run on threads of the server's runtime.
+        let answer = Handle::current().block_on(async {
             tokio::select! {
                 answer = self.run(&request) => answer,
                 () = cancelled => Err("its reader went away".to_owned()),

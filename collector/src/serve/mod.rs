@@ -64,7 +64,6 @@ use tokio::task::JoinHandle;
 
 pub use self::adopt::AutoAdoption;
 use self::adopt::{Adopting, adopt_stores};
-use self::cluster::ClusterProcesses;
 pub use self::cluster::ClusterProgram;
 use self::forward::Forwarding;
 pub use self::forward::{
@@ -97,6 +96,7 @@ use crate::naming::{Naming, SymbolSource};
 use crate::recovery::{DataError, StoreOptions};
 use crate::sealing::SealerThread;
 use crate::shares::QuotaSettings;
+use crate::sum_cluster::SumCluster;
 use crate::{Limits, Retention};
 
 /// The default port of a collector.
@@ -133,8 +133,8 @@ pub struct ServeOptions {
     pub adopt: Option<AutoAdoption>,
     /// The program that answers queries in SQL, if any.
     pub sql: Option<SqlProgram>,
-    /// The program that has a cluster sum large tables for profiles, if any.
-    pub cluster: Option<ClusterProgram>,
+    /// Sums large tables for profiles, if there is one: a [`ClusterProgram`].
+    pub cluster: Option<Arc<dyn SumCluster>>,
     /// Limits on memory and disk.
     pub limits: Limits,
     /// Quotas of each identity without its own, where they differ from the defaults.
@@ -328,7 +328,6 @@ impl Collector {
         };
         let collector = tokio::task::spawn_blocking(open).await.expect("it does not panic")?;
         if let Some(cluster) = cluster {
-            let cluster = Arc::new(ClusterProcesses::new(cluster));
             collector.state.cluster.set(cluster).expect("it is set once");
         }
         Ok(Server {
