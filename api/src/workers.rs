@@ -96,6 +96,11 @@ pub struct Store {
     pub read_at: Option<String>,
     /// Why a part of it is missing from answers; `None` if nothing is.
     pub incomplete: Option<String>,
+    /// How far the clock of its collector is ahead of that of the store's server, in nanoseconds; `None` until the
+    /// collector has sealed data while this server reads its store.
+    pub clock_ahead_ns: Option<i64>,
+    /// What that means, if it is much.
+    pub clock_warning: Option<String>,
 }
 
 /// How often an identity met one of its quotas.

@@ -87,6 +87,7 @@ impl View for WorkersAnswer {
         notes.extend(self.forwards.iter().filter_map(forward_note));
         notes.extend(stores_note(&self.stores));
         notes.extend(self.stores.iter().filter_map(store_note));
+        notes.extend(self.stores.iter().filter_map(store_clock_note));
         if self.workers.is_empty() {
             notes.push("no worker has reported yet".to_owned());
             return notes;
@@ -163,6 +164,12 @@ pub(crate) fn store_note(store: &Store) -> Option<String> {
     let reason = store.incomplete.as_ref()?;
     let [name, reason] = [&store.name, reason].map(|text| printable(text));
     Some(format!("answers are incomplete: {name}: {reason}"))
+}
+
+/// Why a collector's data is at other times in answers.
+pub(crate) fn store_clock_note(store: &Store) -> Option<String> {
+    let warning = store.clock_warning.as_ref()?;
+    Some(format!("{}: {}", printable(&store.name), printable(warning)))
 }
 
 /// Why a server does not receive everything that is forwarded.

@@ -106,6 +106,8 @@ pub(crate) struct StoreStatus {
     pub(crate) read_at: Option<Timestamp>,
     /// Why a part of it is not in answers, for people.
     pub(crate) incomplete: Option<String>,
+    /// How far its collector's clock is ahead of that of the store's server; `None` if that is not known.
+    pub(crate) clock_ahead_ns: Option<i64>,
 }
 
 /// Reads the stores again and again, on a thread of its own.
@@ -287,6 +289,7 @@ impl NamedStore {
             name: self.name.to_string(),
             read_at: self.store.as_ref().and_then(|store| store.read_at),
             incomplete: self.missing().map(|missing| missing.reason),
+            clock_ahead_ns: self.store.as_ref().and_then(FollowedStore::clock_ahead_ns),
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::recovery::{Replay, lost_log};
 use crate::state::CollectorState;
 use crate::store::bucket::{self, OwnerSighting, TableCache};
 use crate::store::wal::{self, BucketDisk, ListedLog, LocalDisk, LogContents, LogDisk};
-use crate::store::{LostLog, Manifest, Objects, StoreName, StorePlace, fits_union};
+use crate::store::{Listed, LostLog, Manifest, Objects, StoreName, StorePlace, fits_union};
 
 /// The store of one collector.
 #[derive(Debug)]
@@ -23,6 +23,17 @@ pub(super) struct FollowedStore {
     opened: Option<Opened>,
     /// When the store was last found to be as it is here.
     pub(super) read_at: Option<Timestamp>,
+    clock_sightings: [Option<ClockSighting>; 2],
+}
+
+/// The clock of a collector when it published a version of its tables while this process followed it. A copy of a
+/// store has other times, and is not published again.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct ClockSighting {
+    /// The version's path.
+    version: String,
+    /// Compared with the clock of the store's server. A slow request makes it smaller.
+    ahead_ns: i64,
 }
 
 /// What was read of a store.
@@ -32,8 +43,8 @@ pub(super) struct Opened {
     /// The host that has the unsealed data on its disk.
     pub(super) log_host: Option<String>,
     replay: Replay,
-    /// The path of the newest version.
-    version: Option<String>,
+    /// The newest version.
+    version: Option<Listed>,
     /// The log's files.
     files: Vec<ListedLog>,
     /// The number of the last file that was read.
@@ -69,7 +80,39 @@ impl FollowedStore {
                 (objects.clone(), Box::new(BucketDisk::new(objects)))
             }
         };
-        Ok(FollowedStore { objects, log, clock, limits, opened: None, read_at: None })
+        let clock_sightings = [None, None];
+        Ok(FollowedStore {
+            objects,
+            log,
+            clock,
+            limits,
+            opened: None,
+            read_at: None,
+            clock_sightings,
+        })
+    }
+
+    /// How far the collector's clock is ahead of that of the store's server, in nanoseconds; `None` before the first
+    /// version that was published meanwhile.
+    pub(super) fn clock_ahead_ns(&self) -> Option<i64> {
+        self.clock_sightings.iter().flatten().map(|sighting| sighting.ahead_ns).max()
+    }
+
+    fn note_clock(&mut self) {
+        let Some(opened) = &self.opened else { return };
+        let Some(version) = &opened.version else { return };
+        let manifest = opened.state.tables.manifest();
+        let [newest, _] = &self.clock_sightings;
+        let is_known = newest.as_ref().is_some_and(|newest| newest.version == version.path);
+        if is_known || version.path != Manifest::path_of(manifest.version) {
+            return;
+        }
+        let sighting = ClockSighting {
+            version: version.path.clone(),
+            ahead_ns: manifest.made_at_ns.saturating_sub(version.modified.unix_ns()),
+        };
+        self.clock_sightings.rotate_right(1);
+        self.clock_sightings[0] = Some(sighting);
     }
 
     pub(super) fn opened(&self) -> Option<&Opened> {
@@ -86,7 +129,12 @@ impl FollowedStore {
     fn poll_or_fail(&mut self) -> Result<Change, FollowError> {
         let version = self.newest_version()?;
         let Some(opened) = self.opened.as_mut().filter(|opened| opened.version == version) else {
-            return self.open();
+            let is_first = self.opened.is_none();
+            let change = self.open()?;
+            if !is_first {
+                self.note_clock();
+            }
+            return Ok(change);
         };
         if opened.log_host.is_some() {
             return Ok(Change::None);
@@ -156,10 +204,9 @@ impl FollowedStore {
         }
     }
 
-    /// The path of the newest version of the tables.
-    fn newest_version(&self) -> Result<Option<String>, FollowError> {
-        let listed = self.objects.list(Manifest::DIRECTORY)?;
-        Ok(listed.into_iter().next_back().map(|file| file.path))
+    /// The newest version of the tables.
+    fn newest_version(&self) -> Result<Option<Listed>, FollowError> {
+        Ok(self.objects.list(Manifest::DIRECTORY)?.pop())
     }
 }
 

@@ -52,3 +52,6 @@ pub const OWNER_WATCH: Duration = Duration::from_secs(15);
 
 /// Most attempts of a start to be faster than other processes that write to its store.
 pub const OWNER_CLAIMS_MAX: usize = 10;
+
+/// Largest difference between the clock of a collector and that of a bucket's server at the start.
+pub const CLOCK_OFFSET_MAX: Duration = Duration::from_secs(300);

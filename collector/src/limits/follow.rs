@@ -23,3 +23,7 @@ pub const AWAY_AFTER: Duration = Duration::from_secs(30);
 
 /// Stacks of a store that are added to the union under one lock.
 pub const UNION_NODES_AT_ONCE: usize = 16_384;
+
+/// A difference between the clock of a collector and that of its store's server that readers warn of. Objects have whole
+/// seconds, and their requests take time.
+pub const CLOCK_OFFSET_SHOWN: Duration = Duration::from_secs(5);

@@ -37,6 +37,12 @@ pub enum StoreError {
          `--name`"
     )]
     Foreign { place: String, found: String },
+    /// This machine and the store's server disagree about the time.
+    #[error(
+        "the clock of this machine is {seconds} s {direction} that of the server of {place}: all data would be \
+         stored under wrong times; set the clock (NTP)"
+    )]
+    ClockOff { place: String, seconds: u64, direction: &'static str },
     /// The server does not keep two processes from creating the same object.
     #[error(
         "the server of {place} ignores `If-None-Match: *`: it replaced an object that exists, so two \

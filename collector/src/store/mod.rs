@@ -46,7 +46,7 @@ pub(crate) use manifest::{FileEntry, LostLog, Manifest};
 pub(crate) use newest_tasks::NewestTaskScan;
 #[cfg(any(test, feature = "simulation"))]
 pub(crate) use objects::Durability;
-pub(crate) use objects::Objects;
+pub(crate) use objects::{Listed, Objects};
 pub(crate) use plan::{Coverage, Piece, Plan};
 pub use retention::Retention;
 #[cfg(test)]

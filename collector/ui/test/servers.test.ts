@@ -23,8 +23,12 @@ test('failures and losses are named with their server', () => {
   ]);
 });
 
-test('a store of which something is missing is named', () => {
-  const read = { name: 'c1', read_at: null, incomplete: null };
+test('a store of which something is missing, or whose clock is off, is named', () => {
+  const read = { name: 'c1', read_at: null, incomplete: null, clock_ahead_ns: null, clock_warning: null };
   const failing = { ...read, name: 'c2', incomplete: 'no network' };
-  expect(texts([], [], [read, failing])).toEqual(['answers are incomplete: c2: no network']);
+  const late = { ...read, name: 'c3', clock_ahead_ns: 7e9, clock_warning: 'the clock is 7 s ahead' };
+  expect(texts([], [], [read, failing, late])).toEqual([
+    'answers are incomplete: c2: no network',
+    'c3: the clock is 7 s ahead',
+  ]);
 });

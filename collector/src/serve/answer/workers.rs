@@ -11,6 +11,7 @@ use crate::follow::StoreStatus;
 use crate::forward::OutletStatus;
 use crate::ingest::SettingsView;
 use crate::ingest_status::IngestBlocked;
+use crate::limits::CLOCK_OFFSET_SHOWN;
 use crate::limits::{AUDIT_TEXT_BYTES_MAX, nanoseconds};
 use crate::pushed::{PushCounts, Pushed, ScrapeStatus};
 use crate::query::{EpochView, FleetView, format_time};
@@ -65,7 +66,21 @@ fn store(store: &StoreStatus) -> api::Store {
         name: store.name.clone(),
         read_at: store.read_at.map(format_time),
         incomplete: store.incomplete.clone(),
+        clock_ahead_ns: store.clock_ahead_ns,
+        clock_warning: store.clock_ahead_ns.and_then(clock_warning),
     }
+}
+
+/// What a difference between clocks means for answers, if it is large.
+fn clock_warning(ahead_ns: i64) -> Option<String> {
+    let seconds = ahead_ns.unsigned_abs() as f64 / 1e9;
+    let (direction, times) = if ahead_ns > 0 { ("ahead of", "late") } else { ("behind", "early") };
+    (seconds > CLOCK_OFFSET_SHOWN.as_secs_f64()).then(|| {
+        format!(
+            "the clock of its collector is {seconds:.0} s {direction} that of the store's server, so its data is that much \
+             too {times} in answers; set that clock (NTP)"
+        )
+    })
 }
 
 fn pushes(pushed: &Pushed) -> Vec<api::PushCounts> {

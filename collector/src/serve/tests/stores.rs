@@ -301,6 +301,16 @@ async fn stores_are_answered_for_as_one_collector_with_all_their_data() {
     let names: Vec<&Value> =
         stores.as_array().unwrap().iter().map(|store| &store["name"]).collect();
     assert_eq!(names, [&json!("c1"), &json!("c2")]);
+    // The clocks of tests stand still in 1970, that of the file system does not.
+    for store in stores.as_array().unwrap() {
+        let ahead_ns = store["clock_ahead_ns"].as_i64().unwrap();
+        let seconds = ahead_ns.unsigned_abs() as f64 / 1e9;
+        assert!(ahead_ns < 0 && seconds > 1e9, "{store}");
+        let warning = format!(
+            "the clock of its collector is {seconds:.0} s behind that of the store's server"
+        );
+        assert!(store["clock_warning"].as_str().unwrap().starts_with(&warning), "{store}");
+    }
     assert!(
         stores.as_array().unwrap().iter().all(|store| store["incomplete"].is_null()),
         "{stores}"

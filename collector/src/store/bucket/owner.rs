@@ -14,11 +14,13 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use bytes::Bytes;
+use profiler_core::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::super::error::StoreError;
 use super::super::objects::Objects;
-use crate::limits::OWNER_CLAIMS_MAX;
+use crate::clock::Clock;
+use crate::limits::{CLOCK_OFFSET_MAX, OWNER_CLAIMS_MAX, nanoseconds};
 use crate::sync::lock;
 
 const DIRECTORY: &str = "owner";
@@ -145,6 +147,7 @@ impl Owner {
                 log: log.clone(),
             };
             let content = json(&claim);
+            let claimed_at = Clock::default().now();
             match objects.put_new(&claim_path(epoch), content.clone()) {
                 Ok(()) => {
                     objects.own(epoch);
@@ -153,6 +156,7 @@ impl Owner {
                     let shared = Shared { objects: objects.clone(), epoch, beat };
                     let owner = Owner { shared: Arc::new(shared), end: None, thread: None };
                     objects.check_refusal(&claim_path(epoch), &content)?;
+                    check_clock(objects, &claim_path(epoch), claimed_at)?;
                     return Ok(owner);
                 }
                 // Another process was faster: it is the owner to watch now.
@@ -212,6 +216,21 @@ impl Shared {
             self.objects.fence(format!("since then process {pid} on {host} owns it"));
         }
     }
+}
+
+/// Compares the time at which this process created an object with the server's.
+fn check_clock(objects: &Objects, path: &str, at: Timestamp) -> Result<(), StoreError> {
+    let listed = objects.list(DIRECTORY)?;
+    let Some(object) = listed.iter().find(|object| object.path == path) else { return Ok(()) };
+    let ahead_ns = at.unix_ns().saturating_sub(object.modified.unix_ns());
+    if ahead_ns.saturating_abs() <= nanoseconds(CLOCK_OFFSET_MAX) {
+        return Ok(());
+    }
+    Err(StoreError::ClockOff {
+        place: objects.place(),
+        seconds: ahead_ns.unsigned_abs() / 1_000_000_000,
+        direction: if ahead_ns > 0 { "ahead of" } else { "behind" },
+    })
 }
 
 /// Waits until the owner has released the store or stopped beating. Returns the log that it left.
@@ -412,5 +431,26 @@ mod tests {
         }
         first.shared.look_for_successor();
         assert!(matches!(objects.check_fence(), Err(StoreError::Fenced { .. })));
+    }
+
+    #[test]
+    fn a_clock_that_is_far_from_the_servers_is_refused() {
+        let objects = Objects::memory();
+        claim(&objects).unwrap();
+        let now = Clock::default().now();
+        let check = |seconds: i64| {
+            let at = now.shifted(seconds * 1_000_000_000);
+            check_clock(&objects, &claim_path(1), at).map_err(|error| error.to_string())
+        };
+        assert_eq!(check(290), Ok(()));
+        assert_eq!(check(-290), Ok(()));
+        let ahead = check(4_000).unwrap_err();
+        assert!(
+            ahead.starts_with("the clock of this machine is 4000 s ahead of")
+                || ahead.contains(" 3999 s"),
+            "{ahead}"
+        );
+        let behind = check(-4_000).unwrap_err();
+        assert!(behind.contains(" s behind that of the server of"), "{behind}");
     }
 }

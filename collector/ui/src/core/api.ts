@@ -753,6 +753,11 @@ export type Store = {
   read_at: string | null,
   /** Why a part of it is missing from answers; `null` if nothing is. */
   incomplete: string | null,
+  /** How far the clock of its collector is ahead of that of the store's server, in nanoseconds; `null` until the
+   * collector has sealed data while this server reads its store. */
+  clock_ahead_ns: number | null,
+  /** What that means, if it is much. */
+  clock_warning: string | null,
 };
 
 /** Whether flushes are accepted; all but `open` is `null` if they are. */

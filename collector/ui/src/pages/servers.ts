@@ -28,6 +28,7 @@ export function serverWarnings({ forwards, scrapes, stores }: WorkersAnswer): Wa
     ...stores.flatMap(({ name, incomplete }) =>
       incomplete === null ? [] : [`answers are incomplete: ${name}: ${incomplete}`],
     ),
+    ...stores.flatMap(({ name, clock_warning }) => (clock_warning === null ? [] : [`${name}: ${clock_warning}`])),
   ];
   return texts.map((text) => ({ worker: '', text }));
 }
