@@ -10,8 +10,12 @@ use xtask::{announce, cargo, root};
 
 use crate::packages;
 
-/// The largest program, in bytes.
+/// The largest program of a release, in bytes.
 const PROGRAM_BYTES_MAX: u64 = 25_500_000;
+
+/// What the program of `cargo xtask test` is larger by: it is built with all of the workspace, whose tests need more
+/// features of dependencies. On 2026-11-26 it had 25,534,624 bytes, the same program alone 25,186,272.
+const TEST_FEATURES_BYTES: u64 = 348_000;
 
 /// Most of 100 points of `systemd-analyze security`; 0 is safest.
 const EXPOSURE_MAX: u32 = 20;
@@ -67,7 +71,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         }
         return Ok(());
     }
-    make(&program).map(drop)
+    make(&program, PROGRAM_BYTES_MAX).map(drop)
 }
 
 /// Makes a release of this program and checks it. Returns what is missing, if anything, and the command that
@@ -79,7 +83,7 @@ pub(crate) fn check(program: &Path) -> Result<Option<String>> {
     if let Some(missing) = missing() {
         return Ok(Some(missing));
     }
-    let folder = make(program)?;
+    let folder = make(program, PROGRAM_BYTES_MAX + TEST_FEATURES_BYTES)?;
     check_unit()?;
     check_manifests()?;
     check_container()?;
@@ -115,7 +119,7 @@ fn missing() -> Option<String> {
 }
 
 /// Writes the release and returns its folder.
-fn make(program: &Path) -> Result<PathBuf> {
+fn make(program: &Path, bytes_max: u64) -> Result<PathBuf> {
     let folder = root().join("target/dist");
     if folder.exists() {
         fs::remove_dir_all(&folder)?;
@@ -132,7 +136,7 @@ fn make(program: &Path) -> Result<PathBuf> {
         println!("{:>6.1} MB  target/dist/{name}", bytes as f64 / 1e6);
     }
     let bytes = fs::metadata(folder.join("emberline"))?.len();
-    ensure!(bytes <= PROGRAM_BYTES_MAX, "the program has {bytes} bytes, over {PROGRAM_BYTES_MAX}");
+    ensure!(bytes <= bytes_max, "the program has {bytes} bytes, over {bytes_max}");
     Ok(folder)
 }
 
