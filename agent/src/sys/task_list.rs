@@ -102,17 +102,17 @@ mod tests {
             ended.recv()
         });
         let newest_id = start.recv().unwrap();
-        let all = thread_ids().unwrap();
-        assert!(all.contains(&thread_id()));
-        let at = all.iter().position(|id| *id == newest_id).unwrap();
-        // Other tests of this process start threads too, and none of those that run now ends before
-        // it is older than ours.
-        let newer = thread_ids_from(at as u64).unwrap();
-        assert!(newer.contains(&newest_id) || all.len() > thread_ids().unwrap().len());
+        assert!(thread_ids().unwrap().contains(&thread_id()));
+        // Threads of other tests that end meanwhile move ours forward.
+        let is_behind_its_place = || {
+            let all = thread_ids().unwrap();
+            let at = all.iter().position(|id| *id == newest_id).unwrap();
+            thread_ids_from(at as u64).unwrap().contains(&newest_id)
+        };
+        assert!((0..100).any(|_| is_behind_its_place()));
         // Past the end, or all of them where the position cannot be set.
-        assert!(
-            [0, thread_ids().unwrap().len()].contains(&thread_ids_from(1 << 20).unwrap().len())
-        );
+        let past = thread_ids_from(1 << 20).unwrap();
+        assert!(past.is_empty() || past.contains(&thread_id()), "{past:?}");
         drop(end);
         newest.join().unwrap().unwrap_err();
     }
