@@ -84,6 +84,8 @@ struct Beat {
 #[derive(Debug)]
 pub(crate) struct Owner {
     shared: Arc<Shared>,
+    /// By this machine's clock.
+    claimed_at: Timestamp,
     /// Ends the thread.
     end: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -100,9 +102,10 @@ impl Owner {
     /// Takes the store, and starts to beat.
     ///
     /// # Errors
-    /// [`StoreError::Owned`] if its owner lives.
+    /// [`StoreError::Owned`] if its owner lives; [`StoreError::ClockOff`] if this machine's clock is far from the server's.
     pub(crate) fn take(objects: &Objects, watch: Duration) -> Result<Owner, StoreError> {
         let mut owner = Owner::claim(objects, watch)?;
+        check_clock(objects, &claim_path(owner.shared.epoch), owner.claimed_at)?;
         let beat_every = watch / BEATS;
         let (end, ended) = mpsc::channel();
         let shared = owner.shared.clone();
@@ -154,9 +157,9 @@ impl Owner {
                     delete_before(objects, epoch);
                     let beat = Mutex::new(Beat { log, ..Beat::default() });
                     let shared = Shared { objects: objects.clone(), epoch, beat };
-                    let owner = Owner { shared: Arc::new(shared), end: None, thread: None };
+                    let shared = Arc::new(shared);
+                    let owner = Owner { shared, claimed_at, end: None, thread: None };
                     objects.check_refusal(&claim_path(epoch), &content)?;
-                    check_clock(objects, &claim_path(epoch), claimed_at)?;
                     return Ok(owner);
                 }
                 // Another process was faster: it is the owner to watch now.
