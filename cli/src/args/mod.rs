@@ -144,7 +144,7 @@ pub(crate) enum Command {
     Completions(CompletionsArgs),
     /// Print the manual page, or write those of all commands.
     Man(ManArgs),
-    /// Sum samples by a cluster, for a collector.
+    /// Sum samples on a cluster. A collector runs this.
     #[cfg(feature = "ballista")]
     #[command(hide = true)]
     ClusterSums(ClusterSumsArgs),

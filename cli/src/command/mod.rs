@@ -8,7 +8,7 @@ pub(crate) mod doctor;
 mod firefox;
 mod forward;
 pub(crate) mod import;
-mod local_reader;
+mod local_server;
 mod otlp;
 pub(crate) mod profile;
 mod programs;

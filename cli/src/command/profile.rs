@@ -8,7 +8,7 @@ use flamegraph::text::{duration, printable};
 use flamegraph::{ParsedProfile, TableOptions, TableOrder};
 use serde::Deserialize;
 
-use super::local_reader::LocalReader;
+use super::local_server::LocalReader;
 use super::report::{self, Part, Scope};
 use super::sql::SCHEDULER_OF_COLLECTOR;
 use super::{nothing_written, range_query, rows};
@@ -53,7 +53,7 @@ pub(crate) fn run(args: &ProfileArgs) -> anyhow::Result<()> {
         None => None,
     };
     let client = match &reader {
-        Some(reader) => Client::with_token(&reader.url, None)?,
+        Some(reader) => Client::with_token(reader.url(), None)?,
         None => Client::new(&args.url.url)?,
     };
     let samples = match &args.key {

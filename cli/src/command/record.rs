@@ -6,22 +6,18 @@ use std::process::{Command, ExitStatus};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, bail};
-use collector::serve::Listen;
-use collector::{Collector, ServeOptions};
+use collector::ServeOptions;
 use nix::sys::signal::SigSet;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
+use super::local_server::{self, LocalServer};
 use super::report;
 use crate::args::RecordArgs;
 use crate::client::{Client, Query};
 use crate::exit::BadInput;
 use crate::output::{print, say};
-use crate::private_folder::PrivateFolder;
 use crate::signals::StopRequests;
-
-/// Threads of the collector; the program needs the CPUs more.
-const COLLECTOR_THREADS: usize = 2;
 
 pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<()> {
     // An agent starts this from a thread that blocks all signals.
@@ -31,38 +27,22 @@ pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<()> {
         return Err(BadInput(text.to_owned()).into());
     }
     let json = report::json_path(&args.output)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(COLLECTOR_THREADS)
-        .enable_all()
-        .build()
-        .context("could not start the collector's threads")?;
+    let runtime = local_server::runtime()?;
     let _inside = runtime.enter();
     let stop = StopRequests::listen().context("could not listen for Ctrl-C and SIGTERM")?;
-    let folder = PrivateFolder::create().context("could not create a folder for a socket")?;
     let started = SystemTime::now().duration_since(UNIX_EPOCH)?;
-    let server = runtime.block_on(Collector::bind(ServeOptions {
-        listen: Listen::Unix(folder.path.join("socket")),
-        ..ServeOptions::default()
-    }))?;
-    let url = server.url();
-    let (end, ended) = oneshot::channel::<()>();
-    let serving = runtime.spawn(server.serve(async {
-        // An error means that this command has failed, which is an end too.
-        let _ = ended.await;
-    }));
+    let server = LocalServer::start(&runtime, ServeOptions::default())?;
 
-    let status = until_it_ends(&args.program, &url, &runtime, stop)?;
+    let status = until_it_ends(&args.program, &server.url, &runtime, stop)?;
     let stopped = SystemTime::now().duration_since(UNIX_EPOCH)?;
     // Whole seconds, as profiles are stored: everything that the collector has.
     let range = Query::default()
         .with("from", started.as_secs().to_string())
         .with("to", (stopped.as_secs() + 1).to_string());
-    let client = Client::with_token(&url, None)?;
+    let client = Client::with_token(&server.url, None)?;
     let program = args.about.clone().or_else(|| command_line(&args.program));
     let written = report::write_whole(&client, range, program.as_deref(), [&args.output, &json]);
-    // Fails only if the collector ended before; its own result reports that.
-    let _ = end.send(());
-    runtime.block_on(serving).context("the collector panicked")??;
+    server.end(&runtime)?;
     let bytes = written?.bytes;
     say(&format!("wrote {} ({bytes} bytes) and {}", args.output.display(), json.display()));
     match status {

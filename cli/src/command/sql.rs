@@ -21,8 +21,8 @@ pub(super) const NO_BALLISTA: &str = "this program was built without the feature
     --scheduler; run: cargo install --features sql,ballista emberline-cli";
 
 /// Why a question to a collector has no scheduler.
-pub(super) const SCHEDULER_OF_COLLECTOR: &str = "--scheduler needs stores that this command reads itself (--store); a collector has its own scheduler: \
-     emberline serve --scheduler HOST:PORT";
+pub(super) const SCHEDULER_OF_COLLECTOR: &str = "--scheduler needs stores that this command \
+    reads itself (--store, for sql also --data); a collector has its own scheduler: emberline serve --scheduler HOST:PORT";
 
 pub(crate) fn run(args: &SqlArgs) -> anyhow::Result<()> {
     let file = args.output.file();

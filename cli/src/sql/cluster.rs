@@ -109,26 +109,20 @@ impl Cluster {
             return frame.execute_stream().await;
         }
         let (state, plan) = frame.into_parts();
-        let plan = with_numbers(&state, state.optimize(&plan)?).await?;
-        let plan = self.distributed(&state, plan).await?;
+        let plan = self.distributed(&state, state.optimize(&plan)?).await?;
         let plan = state.query_planner().create_physical_plan(&plan, &state).await?;
         execute_stream(plan, state.task_ctx())
     }
 
     /// The plan with the cluster's sums in place of its large scans.
     async fn distributed(&self, state: &SessionState, plan: LogicalPlan) -> Result<LogicalPlan> {
-        let mut parts = Vec::new();
-        plan.apply(|node| match self.part(state, node)? {
-            Some(part) => {
-                parts.push(part);
-                Ok(TreeNodeRecursion::Jump)
-            }
-            None => Ok(TreeNodeRecursion::Continue),
-        })?;
+        let parts = self.parts(state, &plan)?;
         let bytes: u64 = parts.iter().map(|part| part.bytes).sum();
         if parts.is_empty() || parts.len() > PARTS_MAX || bytes < self.distribute_over {
             return Ok(plan);
         }
+        let plan = with_numbers(state, plan).await?;
+        let parts = self.parts(state, &plan)?;
         let Some(tables) = self.run_or_give_up(&parts).await? else { return Ok(plan) };
         let plan = plan.transform_down(|node| {
             let found = parts.iter().position(|part| part.local == node);
@@ -140,6 +134,19 @@ impl Cluster {
             })
         })?;
         Ok(plan.data)
+    }
+
+    /// The sums of a plan that the cluster can take.
+    fn parts(&self, state: &SessionState, plan: &LogicalPlan) -> Result<Vec<Part>> {
+        let mut parts = Vec::new();
+        plan.apply(|node| match self.part(state, node)? {
+            Some(part) => {
+                parts.push(part);
+                Ok(TreeNodeRecursion::Jump)
+            }
+            None => Ok(TreeNodeRecursion::Continue),
+        })?;
+        Ok(parts)
     }
 
     /// The node as a part for the cluster: an aggregate right above a scan.

@@ -1,4 +1,4 @@
-//! Sums of samples by a cluster, for a collector's profiles.
+//! Sums samples on a cluster. A collector's profiles need these sums.
 
 use std::sync::Arc;
 

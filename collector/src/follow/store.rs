@@ -23,17 +23,10 @@ pub(super) struct FollowedStore {
     opened: Option<Opened>,
     /// When the store was last found to be as it is here.
     pub(super) read_at: Option<Timestamp>,
-    clock_sightings: [Option<ClockSighting>; 2],
-}
-
-/// The clock of a collector when it published a version of its tables while this process followed it. A copy of a
-/// store has other times, and is not published again.
-#[derive(Clone, PartialEq, Eq, Debug)]
-struct ClockSighting {
-    /// The version's path.
-    version: String,
-    /// Compared with the clock of the store's server. A slow request makes it smaller.
-    ahead_ns: i64,
+    /// How far the collector's clock was ahead of that of the store's server when it published the last two versions that this
+    /// process saw appear, in nanoseconds. A slow request makes it smaller. A copy of a store has other times, but nothing
+    /// is published there.
+    clocks_ahead_ns: [Option<i64>; 2],
 }
 
 /// What was read of a store.
@@ -80,7 +73,6 @@ impl FollowedStore {
                 (objects.clone(), Box::new(BucketDisk::new(objects)))
             }
         };
-        let clock_sightings = [None, None];
         Ok(FollowedStore {
             objects,
             log,
@@ -88,31 +80,27 @@ impl FollowedStore {
             limits,
             opened: None,
             read_at: None,
-            clock_sightings,
+            clocks_ahead_ns: [None, None],
         })
     }
 
     /// How far the collector's clock is ahead of that of the store's server, in nanoseconds; `None` before the first
     /// version that was published meanwhile.
     pub(super) fn clock_ahead_ns(&self) -> Option<i64> {
-        self.clock_sightings.iter().flatten().map(|sighting| sighting.ahead_ns).max()
+        self.clocks_ahead_ns.into_iter().flatten().max()
     }
 
+    /// Notes the clock of the version that has just been opened.
     fn note_clock(&mut self) {
         let Some(opened) = &self.opened else { return };
         let Some(version) = &opened.version else { return };
         let manifest = opened.state.tables.manifest();
-        let [newest, _] = &self.clock_sightings;
-        let is_known = newest.as_ref().is_some_and(|newest| newest.version == version.path);
-        if is_known || version.path != Manifest::path_of(manifest.version) {
-            return;
+        // What was opened may be a newer version than the listed one; then the next poll notes it.
+        if version.path == Manifest::path_of(manifest.version) {
+            let ahead_ns = manifest.made_at_ns.saturating_sub(version.modified.unix_ns());
+            let [newest, _] = self.clocks_ahead_ns;
+            self.clocks_ahead_ns = [Some(ahead_ns), newest];
         }
-        let sighting = ClockSighting {
-            version: version.path.clone(),
-            ahead_ns: manifest.made_at_ns.saturating_sub(version.modified.unix_ns()),
-        };
-        self.clock_sightings.rotate_right(1);
-        self.clock_sightings[0] = Some(sighting);
     }
 
     pub(super) fn opened(&self) -> Option<&Opened> {

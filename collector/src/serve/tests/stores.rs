@@ -59,7 +59,7 @@ const QUESTIONS: [&str; 34] = [
 ];
 
 /// A collector of a place.
-pub(super) async fn serve_at(place: &Path, name: &str) -> Running {
+async fn serve_at(place: &Path, name: &str) -> Running {
     let store = StoreOptions {
         place: StorePlace::Directory(place.to_owned()),
         name: name.parse().unwrap(),
@@ -88,7 +88,7 @@ pub(super) struct Twice {
 }
 
 impl Twice {
-    pub(super) async fn attach(id: &str, whole: &Running, part: &Running) -> Twice {
+    async fn attach(id: &str, whole: &Running, part: &Running) -> Twice {
         let mut worker = TestWorker::new(id, 1);
         worker.host = format!("host-{}", &id[1..]);
         worker.zone = if id < "w3" { "a".to_owned() } else { "b".to_owned() };
@@ -259,17 +259,34 @@ async fn until_alike(whole: &Running, union: &Running) {
     }
 }
 
+/// Two collectors of a place, one with all their data, and workers that ship to both.
+pub(super) struct TwoStores {
+    pub(super) whole: Running,
+    pub(super) parts: [Running; 2],
+    pub(super) workers: Vec<Twice>,
+    pub(super) place: TempDir,
+    /// Of the one with all data.
+    pub(super) folder: TempDir,
+}
+
+impl TwoStores {
+    pub(super) async fn start() -> TwoStores {
+        let place = TempDir::new().unwrap();
+        let folder = TempDir::new().unwrap();
+        let data = Some(folder.path().to_owned());
+        let whole = serve_with(ServeOptions { data, ..ServeOptions::default() }).await;
+        let parts = [serve_at(place.path(), "c1").await, serve_at(place.path(), "c2").await];
+        let mut workers = Vec::new();
+        for (id, part) in [("w1", 0), ("w2", 1), ("w3", 0), ("w4", 1)] {
+            workers.push(Twice::attach(id, &whole, &parts[part]).await);
+        }
+        TwoStores { whole, parts, workers, place, folder }
+    }
+}
+
 #[tokio::test]
 async fn stores_are_answered_for_as_one_collector_with_all_their_data() {
-    let place = TempDir::new().unwrap();
-    let folder = TempDir::new().unwrap();
-    let data = Some(folder.path().to_owned());
-    let whole = serve_with(ServeOptions { data, ..ServeOptions::default() }).await;
-    let parts = [serve_at(place.path(), "c1").await, serve_at(place.path(), "c2").await];
-    let mut workers = Vec::new();
-    for (id, part) in [("w1", 0), ("w2", 1), ("w3", 0), ("w4", 1)] {
-        workers.push(Twice::attach(id, &whole, &parts[part]).await);
-    }
+    let TwoStores { whole, parts, mut workers, place, folder: _folder } = TwoStores::start().await;
     let mut reader = None;
     for second in 0..12 {
         for worker in &mut workers {

@@ -7,10 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use profiler_core::NodeId;
-use tempfile::TempDir;
 
-use super::stores::{Twice, answers, compare, follow, seal, serve_at};
-use super::{ALL, ServeOptions, serve_with};
+use super::ALL;
+use super::stores::{TwoStores, answers, compare, follow, seal};
 use crate::store::{
     Batch, Column, Objects, Period, Scan, StoreError, TableName, Tables, WorkerNumber,
 };
@@ -115,15 +114,7 @@ impl SumCluster for FilesCluster {
 
 #[tokio::test]
 async fn a_cluster_sums_the_samples_of_all_stores() {
-    let place = TempDir::new().unwrap();
-    let folder = TempDir::new().unwrap();
-    let data = Some(folder.path().to_owned());
-    let whole = serve_with(ServeOptions { data, ..ServeOptions::default() }).await;
-    let parts = [serve_at(place.path(), "c1").await, serve_at(place.path(), "c2").await];
-    let mut workers = Vec::new();
-    for (id, part) in [("w1", 0), ("w2", 1), ("w3", 0), ("w4", 1)] {
-        workers.push(Twice::attach(id, &whole, &parts[part]).await);
-    }
+    let TwoStores { whole, parts, mut workers, place, folder: _folder } = TwoStores::start().await;
     for second in 0..10 {
         for worker in &mut workers {
             worker.ship().await;
