@@ -8,16 +8,17 @@ const FILE = '/home/made/src/lib.rs';
 const NS = 1e9;
 
 /** `load` calls `walk`, which calls itself and `leaf`; and `other`. */
-function recursiveTree() {
-  const nodes = [
+function recursiveProfile(unitNs) {
+  return profile([
     node(0, 'load', 'task', 0, ''),
-    node(1, 'walk', 'function', NS, FILE),
-    node(2, 'walk', 'function', 2 * NS, FILE),
-    node(3, 'leaf', 'function', 6 * NS, FILE),
-    node(1, 'other', 'function', NS, FILE),
-  ];
-  return { ...answersNamed(['load']), profile: profile(nodes) };
+    node(1, 'walk', 'function', unitNs, FILE),
+    node(2, 'walk', 'function', 2 * unitNs, FILE),
+    node(3, 'leaf', 'function', 6 * unitNs, FILE),
+    node(1, 'other', 'function', unitNs, FILE),
+  ]);
 }
+
+const recursiveTree = () => ({ ...answersNamed(['load']), profile: recursiveProfile(NS) });
 
 const share = (page) => page.getAttribute('.flame canvas', 'data-share').then(Number);
 
@@ -130,6 +131,48 @@ export function profileChecks({ browser, checks, open, at, parameter, graph }) {
       point('mouse', 'pointermove', 3, 560);
     });
     await page.waitForFunction(() => Number(document.querySelector('.flame canvas').dataset.share) === 0.5);
+    await page.context().close();
+  }
+
+  /** Zooms with Ctrl+scroll in a profile that grows with each answer. */
+  async function zoomOutlivesAnswers() {
+    const page = await open(browser, checks);
+    let answers = 0;
+    const growing = () => {
+      answers += 1;
+      return recursiveProfile(answers * NS);
+    };
+    await mockApi(page, { ...answersNamed(['load']), profile: growing });
+    await page.goto(at('profile'));
+    await page.waitForSelector(graph);
+    const box = await page.locator('.flame').boundingBox();
+    const scroll = async () => {
+      await page.mouse.move(box.x + box.width / 4, box.y + 24);
+      await page.keyboard.down('Control');
+      await page.mouse.wheel(0, -500);
+      await page.keyboard.up('Control');
+      await page.waitForFunction(() => Number(document.querySelector('.flame canvas').dataset.share) < 0.5);
+      return share(page);
+    };
+    const untilWhole = () => page.waitForFunction(() => document.querySelector('.flame canvas').dataset.share === '1');
+    const zoomed = await scroll();
+    const before = await page.getAttribute('.views', 'data-total-ns');
+    // Pausing requests the profile up to now.
+    await page.keyboard.press('Space');
+    await page.waitForFunction((was) => document.querySelector('.views').dataset.totalNs !== was, before);
+    checks.expect(Math.abs((await share(page)) - zoomed) < 1e-6, 'a newer profile keeps the zoom', await share(page));
+    await page.keyboard.press('0');
+    await untilWhole();
+    await scroll();
+    await page.keyboard.press('Escape');
+    await untilWhole();
+    await scroll();
+    // load › walk
+    await page.focus('.flame');
+    for (let i = 0; i < 2; i++) await page.keyboard.press('ArrowDown');
+    await page.keyboard.press('d');
+    await untilWhole();
+    checks.equal(parameter(page, 'hide'), 'walk', 'a hidden function ends the zoom');
     await page.context().close();
   }
 
@@ -691,6 +734,7 @@ export function profileChecks({ browser, checks, open, at, parameter, graph }) {
       hiddenTime,
       copyLink,
       treeTransforms,
+      zoomOutlivesAnswers,
       invertedTree,
       searchScope,
       flameChart,

@@ -4,9 +4,9 @@ import { useEffect, useRef } from 'preact/hooks';
 
 /**
  * Calls `handle` for keys that are not meant for a field, a dialog or the browser. If it returns
- * `true`, the key has no other effect.
+ * `true`, the key has no other effect. `isFirst` calls it before the handlers of elements and pages.
  */
-export function useKeys(handle: (key: string, target: HTMLElement) => boolean): void {
+export function useKeys(handle: (key: string, target: HTMLElement) => boolean, isFirst = false): void {
   const newest = useRef(handle);
   newest.current = handle;
   useEffect(() => {
@@ -16,7 +16,7 @@ export function useKeys(handle: (key: string, target: HTMLElement) => boolean): 
       if (/^(INPUT|SELECT|TEXTAREA)$/.test(target.tagName) || document.querySelector('dialog[open]')) return;
       if (newest.current(event.key, target)) event.preventDefault();
     };
-    document.addEventListener('keydown', listen);
-    return () => document.removeEventListener('keydown', listen);
+    document.addEventListener('keydown', listen, isFirst);
+    return () => document.removeEventListener('keydown', listen, isFirst);
   }, []);
 }

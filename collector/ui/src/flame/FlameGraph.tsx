@@ -2,7 +2,8 @@
 
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from 'preact/hooks';
 import { onTheme } from '../core/colors';
-import { usePan } from '../core/pan';
+import { useKeys } from '../core/keys';
+import { type Interval, usePan } from '../core/pan';
 import { fitCanvas, useSize } from '../core/size';
 import { type Coloring, nodeAt, Painter, ROW_PX, type View } from './draw';
 import { crateAt, type Functions, type Layout, NO_FUNCTION } from './layout';
@@ -18,6 +19,8 @@ interface Properties {
   label: string;
   /** The node that fills the width. */
   zoom: number;
+  /** What the layout is made of, besides the data: panning ends when it changes. */
+  shape?: string;
   upward: boolean;
   coloring: Coloring;
   matched?: Uint8Array;
@@ -35,6 +38,12 @@ interface Properties {
 /** The shortest visible interval, in nanoseconds. */
 const SHOWN_NS_MIN = 1000;
 
+/** The visible part as shares of the zoomed node, so that a refreshed profile keeps it. */
+interface Panned extends Interval {
+  /** What was shown when it was panned. */
+  of: string;
+}
+
 /** The pointer's position and the node there, or -1. */
 interface PointerPosition {
   node: number;
@@ -51,7 +60,7 @@ export function FlameGraph(properties: Properties) {
   const [top, setTop] = useState(0);
   const [hover, setHover] = useState<PointerPosition | null>(null);
   const [picked, setPicked] = useState(-1);
-  const [panned, setPanned] = useState<{ from: number; to: number } | null>(null);
+  const [lastPanned, setPanned] = useState<Panned | null>(null);
   // Menu of the selected node.
   const [menu, setMenu] = useState<{ px: number; py: number } | null>(null);
   const pickedPath = useRef('');
@@ -59,12 +68,13 @@ export function FlameGraph(properties: Properties) {
   const belowPx = useRef(0);
   const rows = layout.rowStarts.length - 1;
   const painter = useMemo(() => new Painter(functions, rootLabel), [functions, rootLabel, theme]);
-  const from = panned?.from ?? layout.x[zoom];
-  const to = panned?.to ?? layout.x[zoom] + layout.total[zoom];
+  const of = `${pathId(layout, functions, zoom)} ${properties.shape ?? ''}`;
+  const panned = lastPanned?.of === of ? lastPanned : null;
+  const from = layout.x[zoom] + (panned?.from ?? 0) * layout.total[zoom];
+  const to = layout.x[zoom] + (panned?.to ?? 1) * layout.total[zoom];
   const view: View = { from, to: Math.max(to, from + 1), top, upward, coloring, matched };
 
   useEffect(() => onTheme(() => setTheme((count) => count + 1)), []);
-  useEffect(() => setPanned(null), [zoom, layout]);
   // Finds the selected node again in a newer profile.
   useLayoutEffect(() => {
     const node = pickedPath.current === '' ? 0 : findByPathId(layout, functions, pickedPath.current);
@@ -119,10 +129,11 @@ export function FlameGraph(properties: Properties) {
     return { node: nodeAt(layout, view, size.width, px, py), px: event.clientX, py: event.clientY };
   }
 
-  function inside(from: number, to: number) {
+  function panTo({ from, to }: Interval) {
     const length = Math.min(to - from, layout.total[0]);
     const start = Math.max(0, Math.min(from, layout.total[0] - length));
-    return { from: start, to: start + length };
+    const share = (at: number) => (at - layout.x[zoom]) / Math.max(1, layout.total[zoom]);
+    setPanned({ of, from: share(start), to: share(start + length) });
   }
 
   const pan = usePan({
@@ -132,9 +143,21 @@ export function FlameGraph(properties: Properties) {
     shown: view,
     lengthMin: SHOWN_NS_MIN,
     isMovable: view.to - view.from < layout.total[0],
-    onMove: ({ from, to }) => setPanned(inside(from, to)),
+    onMove: panTo,
     onHover: (event) => setHover(event && over(positionOf(event))),
   });
+
+  function zoomTo(node: number) {
+    setPanned(null);
+    properties.onZoom(node);
+  }
+
+  // Escape undoes panning first, 0 undoes it together with the zoom.
+  useKeys((key) => {
+    if (!panned || menu || (key !== 'Escape' && key !== '0')) return false;
+    setPanned(null);
+    return key === 'Escape';
+  }, true);
 
   function key(event: KeyboardEvent) {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
@@ -161,7 +184,7 @@ export function FlameGraph(properties: Properties) {
 
   function act(action: Action, node: number) {
     setMenu(null);
-    if (action === 'zoom') properties.onZoom(node);
+    if (action === 'zoom') zoomTo(node);
     else if (layout.fn[node] !== NO_FUNCTION) properties.onAction(action, layout.fn[node]);
   }
 
@@ -205,7 +228,7 @@ export function FlameGraph(properties: Properties) {
           const { node } = positionOf(event);
           if (node >= 0) {
             pick(node);
-            properties.onZoom(node);
+            zoomTo(node);
           }
         }}
         onContextMenu={(event) => {

@@ -46,7 +46,7 @@ export function SandwichView({ loaded, coloring, matched, onFunction, onAction }
     );
   }
   const whole = layout.total[0];
-  const graph = { functions, rootLabel: 'all', zoom: 0, coloring, matched };
+  const graph = { functions, rootLabel: 'all', zoom: 0, shape: functions.names[fn], coloring, matched };
   const choose = (half: typeof halves.callers) => (node: number) => {
     if (node > 0) onFunction(half.fn[node]);
   };

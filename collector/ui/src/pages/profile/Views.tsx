@@ -225,6 +225,7 @@ export function Views({ loaded: whole, isStale, fixed = [], isFile = false }: Pr
             rootLabel={rootLabel}
             label={`${isInverted ? 'Inverted flame graph' : 'Flame graph'} of ${count(layout.count - 1)} stacks`}
             zoom={zoom}
+            shape={`${changes} ${isInverted}`}
             upward={view === 'flame'}
             coloring={coloring}
             tip={isInverted ? InvertedTip : NodeTip}
