@@ -8,7 +8,8 @@ use super::quality::{FAILED, FAILED_FROM, failed_tasks, quality};
 use crate::client::{Client, ClientError, Query};
 use crate::credentials;
 use crate::view::workers::{
-    blocked_reason, connected_lives, forward_note, lost_workers, quota_note, store_note,
+    blocked_reason, connected_lives, forward_note, lost_workers, quota_note, store_clock_note,
+    store_note,
 };
 
 /// Longest list of workers in one finding.
@@ -98,7 +99,7 @@ fn forwarding(forward: &api::Forward) -> Finding {
 
 /// Whether the server has all data of the collectors for which it answers; nothing if it is a collector itself.
 fn stores(fleet: &WorkersAnswer) -> Vec<Finding> {
-    let finding = |store: &api::Store| match store_note(store) {
+    let completeness = |store: &api::Store| match store_note(store) {
         None => Finding::ok("store", format!("{} is read", printable(&store.name))),
         Some(note) => Finding::warn(
             "store",
@@ -107,7 +108,18 @@ fn stores(fleet: &WorkersAnswer) -> Vec<Finding> {
              cannot be read, check the network and the credentials of this server",
         ),
     };
-    fleet.stores.iter().map(finding).collect()
+    let clock = |store: &api::Store| {
+        let note = store_clock_note(store)?;
+        let advice = "nothing is lost; with a clock that is 5 minutes off that collector does not start \
+                      again";
+        Some(Finding::warn("clock", note, advice))
+    };
+    let mut findings = Vec::new();
+    for store in &fleet.stores {
+        findings.push(completeness(store));
+        findings.extend(clock(store));
+    }
+    findings
 }
 
 /// Connected workers with threads that block the sampler's signal, their number and since when.
@@ -385,6 +397,39 @@ mod tests {
                                      → give each process a worker id of its own: their time
                                        is summed as one worker's
             ok    workers            3 connected, fully sampled
+        "#]]
+        .assert_eq(&Report { subject: "fleet".into(), findings }.text());
+    }
+
+    #[test]
+    fn a_store_that_lacks_data_or_has_a_wrong_clock_is_a_warning() {
+        let store = |name: &str| api::Store { name: name.to_owned(), ..api::Store::default() };
+        let answer = WorkersAnswer {
+            ingest: IngestStatus { open: true, ..IngestStatus::default() },
+            stores: vec![
+                store("c1"),
+                api::Store { incomplete: Some("no response".into()), ..store("c2") },
+                api::Store { clock_warning: Some("the clock is 90 s ahead".into()), ..store("c3") },
+            ],
+            ..WorkersAnswer::default()
+        };
+        let findings = fleet("http://c:1", &answer);
+        expect![[r#"
+            fleet
+            ok    collector          responds at http://c:1
+            ok    store              c1 is read
+            warn  store              answers are incomplete: c2: no response
+                                     → start that collector with `--ack store`, or ask it
+                                       itself for its last minute; if its store cannot be
+                                       read, check the network and the credentials of this
+                                       server
+            ok    store              c3 is read
+            warn  clock              c3: the clock is 90 s ahead
+                                     → nothing is lost; with a clock that is 5 minutes off
+                                       that collector does not start again
+            warn  workers            none connected
+                                     → start the agent in a worker, with the URL of this
+                                       collector in EMBERLINE_URL
         "#]]
         .assert_eq(&Report { subject: "fleet".into(), findings }.text());
     }

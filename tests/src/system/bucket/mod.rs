@@ -2,6 +2,7 @@
 //! when something is wrong.
 
 mod adoption;
+mod clocks;
 mod reader;
 
 use std::env;
