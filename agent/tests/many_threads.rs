@@ -420,6 +420,12 @@ fn busy_threads_among_10000() {
     }
 }
 
+/// An agent within its limit samples each of them once in a second or two.
+#[test]
+fn three_hundred_threads_that_all_want_to_run() {
+    check_stacks_of_busy_among_idle(300, 0);
+}
+
 /// Each gets a processor for some milliseconds in all, so a thread may end before a clock interrupt
 /// has found it running: then its time has no stack, but its task is right.
 #[test]

@@ -6,8 +6,11 @@ use crate::sampler::addresses::TaskLevels;
 /// Time that is unattributed for longer than this is counted where the thread was last seen.
 const UNATTRIBUTED_MAX_NS: u64 = 1_000_000_000;
 /// CPU time that no clock interrupt has seen, so far only by chance: it waits longer for a sample.
-const UNSAMPLED_CPU_MAX_NS: u64 = 40_000_000;
+const UNSAMPLED_CPU_MAX_NS: u64 = 100_000_000;
 const UNSAMPLED_MAX_NS: u64 = 10_000_000_000;
+/// The same for a thread that waits for a processor: among a thousand of these an agent within its limit
+/// samples each every five seconds on average.
+const UNSAMPLED_READY_MAX_NS: u64 = 30_000_000_000;
 
 /// What happened since a thread's run delay was last read.
 #[derive(Clone, Copy, Debug)]
@@ -129,7 +132,11 @@ impl ThreadProbe {
         }
         let waits_ns = thread.time.running_unattributed_for_ns();
         let ran_ns = thread.time.unattributed_cpu_ns();
-        let is_overdue = waits_ns > UNSAMPLED_MAX_NS
+        let unsampled_max_ns = match thread.observation {
+            LastObservation::Ready => UNSAMPLED_READY_MAX_NS,
+            LastObservation::Blocked(_) => UNSAMPLED_MAX_NS,
+        };
+        let is_overdue = waits_ns > unsampled_max_ns
             || (waits_ns > UNATTRIBUTED_MAX_NS && ran_ns > UNSAMPLED_CPU_MAX_NS);
         if waits_ns > 0 && (!can_answer || is_overdue) {
             self.attribute_running(thread);

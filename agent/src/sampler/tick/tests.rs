@@ -13,6 +13,7 @@ use profiler_core::{FrameKind, SettingsChange, StateSet, Weight};
 use super::super::addresses::{AddressFrame, CodeModule, TreeDelta};
 use super::super::files::{Activity, ThreadFiles};
 use super::super::raw::RawThread;
+use super::super::thread::LastObservation;
 use super::super::wait::WaitSite;
 use super::*;
 use crate::registry::{NameId, TaskContext, ThreadCell};
@@ -253,6 +254,51 @@ fn a_thread_that_is_first_seen_when_it_blocks_is_counted_there() {
     }
     assert!(weight.get(State::Network) >= blocked_ns, "{weight:?}");
     assert_eq!(weight.get(State::Other), 0, "{weight:?}");
+}
+
+/// Among a thousand threads that wait for a processor, a sample of each is rare.
+#[test]
+fn running_without_a_sample_waits_longer_for_one_if_the_thread_is_ready() {
+    let _alone = alone();
+    let options = SamplerOptions { cycle_ns: u64::MAX, ..options() };
+    let control = Arc::new(Control::new(options.settings()));
+    let (sender, _cycles) = sync_channel(1);
+    let mut sampler = Sampler::new(options, control, Arc::default());
+    let (started, start) = mpsc::channel();
+    let (end, ended) = mpsc::channel::<()>();
+    let waiting = thread::spawn(move || {
+        started.send(nix::unistd::gettid().as_raw().cast_unsigned()).unwrap();
+        ended.recv().unwrap_err()
+    });
+    let id = start.recv_timeout(TIMEOUT).unwrap();
+    let deadline = Instant::now() + TIMEOUT;
+    let thread = loop {
+        sampler.tick(monotonic_ns(), false, &sender);
+        let thread = sampler.threads.get_mut(id).unwrap();
+        if matches!(thread.observation, LastObservation::Blocked(_)) {
+            break sampler.threads.get_mut(id).unwrap();
+        }
+        assert!(Instant::now() < deadline, "the thread does not block");
+    };
+    let blocked = thread.observation;
+    let probe = &mut sampler.probe;
+    let mut is_counted_after = |observation: LastObservation, seconds: u64| {
+        let begin_ns = monotonic_ns();
+        let ran_ns = 10_000_000;
+        let now = begin_ns + seconds * 1_000_000_000;
+        thread.observation = observation;
+        thread.time.reset(begin_ns, 0);
+        thread.time.advance(begin_ns + ran_ns, ran_ns);
+        thread.time.advance_idle(now);
+        probe.attribute_overdue(thread, now);
+        thread.time.unattributed_cpu_ns() == 0
+    };
+    assert!(!is_counted_after(blocked, 9));
+    assert!(is_counted_after(blocked, 11));
+    assert!(!is_counted_after(LastObservation::Ready, 29));
+    assert!(is_counted_after(LastObservation::Ready, 31));
+    drop(end);
+    waiting.join().unwrap();
 }
 
 /// Work of several kinds, until `stop`: some threads run all the time, some wait.
