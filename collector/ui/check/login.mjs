@@ -86,6 +86,26 @@ export function loginChecks({ browser, checks, open, target, token, at, pictures
     await page.context().close();
   }
 
+  /** A live request is rejected after the session ended, before the login is shown. */
+  async function loggingOut() {
+    const page = await open(browser, checks, { expected: /status of 401/ });
+    await page.goto(`${target}login#token=${token}`);
+    await page.waitForSelector('.tile');
+    await page.goto(`${target}tasks?from=-1h`);
+    await page.waitForSelector('main table');
+    await page.route('**/login', async (route) => {
+      const isRejection = (response) => response.status() === 401;
+      await page.waitForResponse(isRejection, { timeout: 3000 }).catch(() => undefined);
+      // A page that leaves again has ended this request.
+      await route.continue().catch(() => undefined);
+    });
+    await page.click('.account summary');
+    await page.click('.account >> text=Log out');
+    await page.waitForURL(`${target}login`);
+    await page.waitForSelector('#token');
+    await page.context().close();
+  }
+
   /** When the session ends, the page leaves for the login and comes back. */
   async function endedLogin() {
     const page = await open(browser, checks, { expected: /status of 401/ });
@@ -126,5 +146,5 @@ export function loginChecks({ browser, checks, open, target, token, at, pictures
     await page.context().close();
   }
 
-  return { mocked: [readersPage], live: [loginLink, endedLogin, loggingIn] };
+  return { mocked: [readersPage], live: [loginLink, endedLogin, loggingOut, loggingIn] };
 }

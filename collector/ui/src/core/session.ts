@@ -37,6 +37,8 @@ export function useIsOperator(): boolean {
 
 /** Ends the session and goes to the login. */
 export async function logOut(): Promise<void> {
+  // Requests that are rejected from now on must not lead back to this view.
+  isLeaving = true;
   // Without a connection, the login's page says so.
   await fetch(href('logout'), { method: 'POST' }).catch(() => undefined);
   location.assign(href('login'));
