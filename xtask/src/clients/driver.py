@@ -34,8 +34,15 @@ ROUNDS = 2500
 # Shares of CPU time that the functions have by their loops.
 FUNCTIONS = {"alpha": 1300 / 23, "beta": 700 / 23, "gamma": 300 / 23}
 
-# Largest difference of two shares, in points.
+# Largest difference of our shares from the true ones, and of a client's from ours, in points. The 10 ms of a
+# client keep step with the 8 ms of a round for a while.
 POINTS_MAX = 5.0
+CLIENT_POINTS_MAX = 8.0
+
+# The client in Rust drops samples while it makes a report. On a busy machine it has lost two fifths of the time, and
+# its shares were 15 points off.
+WHOLE_MIN = 0.85
+POINTS_MAX_OF_A_PART = 25.0
 
 
 def varint(data, at):
@@ -264,11 +271,11 @@ def shares_of(collector, what, selection):
     shares = {function: 100 * sums[function] / total for function in FUNCTIONS}
     text = ", ".join(f"{function} {share:.1f} %" for function, share in shares.items())
     print(f"{what}: {total / 1e9:.2f} s: {text}")
-    return shares
+    return shares, total
 
 
 def compare_shares(collector, programs):
-    """Programs that a client and our agent profile at once: both see the same shares of the functions."""
+    """Programs that a client and our agent profile at once: ours sees the true shares, and the client the same."""
     running = []
     for number, line in enumerate(programs):
         _, version, interpreter, program, *more = line.split("\t")
@@ -281,11 +288,14 @@ def compare_shares(collector, programs):
         if process.wait(5 * PATIENCE_S) != 0:
             sys.exit(f"the program of {version} and of the agent failed")
     for version, name, _ in running:
-        theirs = shares_of(collector, f"{version}, with our agent", f"label=service_name={name}")
-        ours = shares_of(collector, f"our agent, with {version}", f"state=cpu&worker={name}")
+        theirs, their_ns = shares_of(collector, f"{version}, with our agent", f"label=service_name={name}")
+        ours, our_ns = shares_of(collector, f"our agent, with {version}", f"state=cpu&worker={name}")
+        their_points_max = CLIENT_POINTS_MAX if their_ns > our_ns * WHOLE_MIN else POINTS_MAX_OF_A_PART
         for function, share in ours.items():
-            if max(abs(share - theirs[function]), abs(share - FUNCTIONS[function])) > POINTS_MAX:
-                sys.exit(f"{function}: the shares differ by more than {POINTS_MAX} points")
+            if abs(share - FUNCTIONS[function]) > POINTS_MAX:
+                sys.exit(f"{function}: our share is more than {POINTS_MAX} points off")
+            if abs(share - theirs[function]) > their_points_max:
+                sys.exit(f"{function}: the shares differ by more than {their_points_max} points")
 
 
 def main():
