@@ -86,13 +86,19 @@ export function loginChecks({ browser, checks, open, target, token, at, pictures
     await page.context().close();
   }
 
-  /** A live request is rejected after the session ended, before the login is shown. */
-  async function loggingOut() {
+  /** The tasks of the last hour, after a login whose end is expected. */
+  async function loggedInTasks() {
     const page = await open(browser, checks, { expected: /status of 401/ });
     await page.goto(`${target}login#token=${token}`);
     await page.waitForSelector('.tile');
     await page.goto(`${target}tasks?from=-1h`);
     await page.waitForSelector('main table');
+    return page;
+  }
+
+  /** A live request is rejected after the session ended, before the login is shown. */
+  async function loggingOut() {
+    const page = await loggedInTasks();
     await page.route('**/login', async (route) => {
       const isRejection = (response) => response.status() === 401;
       await page.waitForResponse(isRejection, { timeout: 3000 }).catch(() => undefined);
@@ -108,11 +114,7 @@ export function loginChecks({ browser, checks, open, target, token, at, pictures
 
   /** When the session ends, the page leaves for the login and comes back. */
   async function endedLogin() {
-    const page = await open(browser, checks, { expected: /status of 401/ });
-    await page.goto(`${target}login#token=${token}`);
-    await page.waitForSelector('.tile');
-    await page.goto(`${target}tasks?from=-1h`);
-    await page.waitForSelector('main table');
+    const page = await loggedInTasks();
     await page.context().clearCookies();
     await page.waitForURL(`${target}login?next=tasks%3Ffrom%3D-1h`);
     await page.fill('#token', token);

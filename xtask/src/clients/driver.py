@@ -39,10 +39,10 @@ FUNCTIONS = {"alpha": 1300 / 23, "beta": 700 / 23, "gamma": 300 / 23}
 POINTS_MAX = 5.0
 CLIENT_POINTS_MAX = 8.0
 
-# The client in Rust drops samples while it makes a report. On a busy machine it has lost two fifths of the time, and
-# its shares were 15 points off.
+# The client in Rust drops a sample if its lock is taken. In five runs it had 41 to 80 % of the
+# time, and its shares were up to 15 points off. That the lock was the cause was not measured.
 WHOLE_MIN = 0.85
-POINTS_MAX_OF_A_PART = 25.0
+POINTS_MAX_OF_A_PART = 20.0
 
 
 def varint(data, at):

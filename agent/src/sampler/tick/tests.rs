@@ -41,6 +41,13 @@ fn options() -> SamplerOptions {
     }
 }
 
+/// A sampler that ticks when a test says so, and ends no cycle by itself.
+fn sampler_of_one_cycle() -> Sampler {
+    let options = SamplerOptions { cycle_ns: u64::MAX, ..options() };
+    let control = Arc::new(Control::new(options.settings()));
+    Sampler::new(options, control, Arc::default())
+}
+
 /// A sampler of this process, on a thread of its own.
 struct Running {
     control: Arc<Control>,
@@ -192,10 +199,8 @@ fn a_sampler_that_is_off_stops_at_once() {
 #[test]
 fn a_thread_that_is_first_seen_when_it_blocks_is_counted_there() {
     let _alone = alone();
-    let options = SamplerOptions { cycle_ns: u64::MAX, ..options() };
-    let control = Arc::new(Control::new(options.settings()));
     let (sender, cycles) = sync_channel(1);
-    let mut sampler = Sampler::new(options, control, Arc::default());
+    let mut sampler = sampler_of_one_cycle();
     sampler.tick(monotonic_ns(), false, &sender);
 
     let task = registry::name_id("blocks at once");
@@ -260,10 +265,8 @@ fn a_thread_that_is_first_seen_when_it_blocks_is_counted_there() {
 #[test]
 fn running_without_a_sample_waits_longer_for_one_if_the_thread_is_ready() {
     let _alone = alone();
-    let options = SamplerOptions { cycle_ns: u64::MAX, ..options() };
-    let control = Arc::new(Control::new(options.settings()));
     let (sender, _cycles) = sync_channel(1);
-    let mut sampler = Sampler::new(options, control, Arc::default());
+    let mut sampler = sampler_of_one_cycle();
     let (started, start) = mpsc::channel();
     let (end, ended) = mpsc::channel::<()>();
     let waiting = thread::spawn(move || {
