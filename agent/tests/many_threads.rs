@@ -30,6 +30,8 @@ const STACK_BYTES: usize = 64 << 10;
 const NICE_MAX: i32 = 19;
 /// CPU time that a busy thread may use after it read its clock: its task and the thread end.
 const END: Duration = Duration::from_micros(200);
+/// A thread may have a processor for this long until the sampler sees that it has left its task.
+const TURN_MAX: Duration = Duration::from_millis(4);
 /// Threads that start or end between two counts of all threads.
 const COUNTED_EACH: usize = 25;
 /// Busy threads compute for this long, and longer until each had a processor for [`CPU_MIN`], which
@@ -130,7 +132,7 @@ impl Census {
     }
 }
 
-/// What a busy thread knows of itself.
+/// What a busy thread knows of itself: its CPU time in its task.
 struct Truth {
     task: String,
     cpu: Duration,
@@ -160,7 +162,9 @@ fn nanoseconds(duration: Duration) -> u64 {
 /// nor to threads that wait for a lock which one of them holds.
 struct BusyThreads {
     go: Arc<AtomicBool>,
+    /// Ends the tasks, and then the threads.
     stop: Arc<AtomicBool>,
+    end: Arc<AtomicBool>,
     threads: Vec<BusyThread>,
 }
 
@@ -175,10 +179,12 @@ impl BusyThreads {
     fn start(count: usize, blocks_signals: bool, census: &Census) -> BusyThreads {
         let go = Arc::new(AtomicBool::new(false));
         let stop = Arc::new(AtomicBool::new(false));
+        let end = Arc::new(AtomicBool::new(false));
         let (ready, is_ready) = mpsc::channel();
         let start = |number: usize| {
             let go = go.clone();
             let stop = stop.clone();
+            let end = end.clone();
             let ready = ready.clone();
             let cpu_ns = Arc::new(AtomicU64::new(0));
             let own_cpu_ns = cpu_ns.clone();
@@ -198,6 +204,7 @@ impl BusyThreads {
                 spin_until(&stop, &own_cpu_ns);
                 let cpu = own_cpu() - before;
                 drop(guard);
+                spin_until(&end, &own_cpu_ns);
                 Truth { task: name, cpu }
             };
             let thread = thread::Builder::new().stack_size(STACK_BYTES).spawn(body).unwrap();
@@ -206,11 +213,11 @@ impl BusyThreads {
         };
         let threads = (0..count).map(start).collect();
         (0..count).for_each(|_| is_ready.recv().unwrap());
-        BusyThreads { go, stop, threads }
+        BusyThreads { go, stop, end, threads }
     }
 
-    /// Lets them compute until each has used `cpu_min`.
-    fn run(self, cpu_min: Duration, census: &Census) -> Vec<Truth> {
+    /// Lets them compute in their tasks until each has used `cpu_min`, and for `afterwards` after them.
+    fn run(self, cpu_min: Duration, afterwards: Duration, census: &Census) -> Vec<Truth> {
         self.go.store(true, Ordering::Relaxed);
         self.threads.iter().for_each(|busy| busy.thread.thread().unpark());
         let begin = Instant::now();
@@ -224,6 +231,8 @@ impl BusyThreads {
             thread::sleep(Duration::from_millis(20));
         }
         self.stop.store(true, Ordering::Relaxed);
+        thread::sleep(afterwards);
+        self.end.store(true, Ordering::Relaxed);
         let join = |(number, busy): (usize, BusyThread)| {
             let truth = busy.thread.join().unwrap();
             census.count_each(number);
@@ -279,12 +288,20 @@ struct Program {
     in_debt: bool,
     /// Whether the busy threads block all signals until they compute.
     blocks_signals: bool,
+    /// How long the busy threads compute after their tasks.
+    afterwards: Duration,
 }
 
 impl Program {
     fn new(busy: usize, idle: usize) -> Program {
-        let idle_before = idle;
-        Program { busy, idle_before, idle_after: 0, in_debt: false, blocks_signals: false }
+        Program {
+            busy,
+            idle_before: idle,
+            idle_after: 0,
+            in_debt: false,
+            blocks_signals: false,
+            afterwards: Duration::ZERO,
+        }
     }
 }
 
@@ -314,7 +331,7 @@ fn check_busy_among_idle(program: Program, cpu_min: Duration) -> Measured {
         let seen = ticks() + 20;
         wait_until("visits of the new threads", || ticks() > seen);
     }
-    let truths = busy.run(cpu_min, &census);
+    let truths = busy.run(cpu_min, program.afterwards, &census);
     after.end(&census);
     before.end(&census);
     let expected = census.end();
@@ -332,7 +349,8 @@ fn check_busy_among_idle(program: Program, cpu_min: Duration) -> Measured {
     print_tops(&recording);
     assert!(truths.iter().all(|truth| truth.task.starts_with("busy")));
     assert!(share(in_task, cpu) > 0.99, "{in_task:?} of {cpu:?} is in the tasks");
-    let ends = END * u32::try_from(busy).unwrap();
+    let end = if program.afterwards.is_zero() { END } else { TURN_MAX };
+    let ends = end * u32::try_from(busy).unwrap();
     assert!(share(in_task, cpu + ends) < 1.01, "{in_task:?} instead of {cpu:?} is in the tasks");
     let sum = share(measured, expected);
     assert!((sum - 1.0).abs() < 0.01, "{measured:?} instead of {expected:?} in all states");
@@ -431,4 +449,10 @@ fn three_hundred_threads_that_all_want_to_run() {
 #[test]
 fn a_thousand_threads_that_all_want_to_run() {
     check_busy_among_idle(Program::new(1_000, 0), Duration::ZERO);
+}
+
+/// The next sample of most threads is of what they do after their tasks.
+#[test]
+fn three_hundred_threads_that_compute_on_after_their_tasks() {
+    check_stacks(Program { afterwards: Duration::from_secs(3), ..Program::new(300, 0) });
 }

@@ -23,6 +23,8 @@ pub(crate) struct ThreadCell {
     pub(crate) early: Arc<EarlyAccount>,
     /// The last word of `task` with a task: a thread leaves its task before it ends.
     last_task: AtomicU64,
+    /// When the sampler saw that the thread had left that task; 0 since the next one began.
+    left_ns: AtomicU64,
     pub(super) gone: AtomicBool,
     /// Rows lost since the last drain.
     pub(super) lost: AtomicU64,
@@ -41,6 +43,7 @@ impl ThreadCell {
             task: AtomicU64::new(0),
             early: Arc::new(EarlyAccount::new()),
             last_task: AtomicU64::new(0),
+            left_ns: AtomicU64::new(0),
             gone: AtomicBool::new(false),
             lost: AtomicU64::new(0),
             rows: Mutex::new(consumer),
@@ -62,6 +65,7 @@ impl ThreadCell {
         self.task.store(word, Ordering::Release);
         if word != 0 {
             self.last_task.store(word, Ordering::Relaxed);
+            self.left_ns.store(0, Ordering::Relaxed);
         }
     }
 
@@ -78,6 +82,16 @@ impl ThreadCell {
     /// The word of the last task; 0 before the first.
     pub(crate) fn last_task_word(&self) -> u64 {
         self.last_task.load(Ordering::Relaxed)
+    }
+
+    /// The sampler saw at `now_ns` that the thread had left its last task.
+    pub(crate) fn set_left(&self, now_ns: u64) {
+        self.left_ns.store(now_ns, Ordering::Relaxed);
+    }
+
+    /// When the sampler saw that the thread had left its last task, unless it began another one.
+    pub(crate) fn left_ns(&self) -> Option<u64> {
+        Some(self.left_ns.load(Ordering::Relaxed)).filter(|left_ns| *left_ns > 0)
     }
 
     /// The moment at which the thread ended; `None` while it runs.

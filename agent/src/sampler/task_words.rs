@@ -30,8 +30,7 @@ impl TaskWords {
     pub(super) fn watch(&mut self, threads: &[Thread]) {
         let watched = threads.iter().filter_map(|thread| {
             let cell = Arc::clone(thread.cell.as_ref()?);
-            let word = thread.task_word();
-            Some(Watched { id: thread.id, cell, word })
+            Some(Watched { id: thread.id, cell, word: thread.seen_task_word })
         });
         self.watched = watched.collect();
     }

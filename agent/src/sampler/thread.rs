@@ -19,6 +19,9 @@ use crate::registry::{Moment, NameId, TaskContext, ThreadCell};
 /// half of the time.
 const SIGNAL_BLOCKED_MIN_NS: u64 = 2_000_000_000;
 
+/// Until this time after a thread was seen to leave a task, its time may still be of that task.
+pub(super) const LEAVING_NS: u64 = 100_000_000;
+
 /// A thread of this process.
 #[derive(Debug)]
 pub(super) struct Thread {
@@ -31,6 +34,8 @@ pub(super) struct Thread {
     pub(super) first_name: Option<Arc<str>>,
     pub(super) of_agent: bool,
     pub(super) cell: Option<Arc<ThreadCell>>,
+    /// Its task word when it was last looked at.
+    pub(super) seen_task_word: u64,
     /// While it is young and measures itself.
     pub(super) early: Option<EarlyThread>,
     pub(super) time: TimeAccount,
@@ -139,6 +144,7 @@ impl Thread {
             first_name: None,
             of_agent: false,
             cell: None,
+            seen_task_word: 0,
             early: None,
             time: TimeAccount::new(since_ns),
             since_ns,
@@ -174,6 +180,12 @@ impl Thread {
         self.time.accounted_to_ns().saturating_sub(self.since_ns)
     }
 
+    /// How long none of its time has been counted.
+    pub(super) fn uncounted_for_ns(&self) -> u64 {
+        let counted_to_ns = self.last.map_or(self.since_ns, |last| last.at_ns);
+        self.time.accounted_to_ns().saturating_sub(counted_to_ns)
+    }
+
     /// It started at `started_ns`, but not before the time that was assumed.
     pub(super) fn set_started(&mut self, started_ns: u64, now_ns: u64) {
         let started_ns = started_ns.clamp(self.since_ns, now_ns);
@@ -195,11 +207,15 @@ impl Thread {
     }
 
     /// The word of the task that its time belongs to: the current one, or the last one of a thread
-    /// that is gone.
+    /// that is gone, unless it had left that well before.
     pub(super) fn charged_task_word(&self) -> u64 {
-        match &self.cell {
-            Some(cell) if self.gone => cell.last_task_word(),
-            _ => self.task_word(),
+        let Some(cell) = self.cell.as_ref().filter(|_| self.gone) else {
+            return self.task_word();
+        };
+        let left_for_ns = |left_ns| self.time.accounted_to_ns().saturating_sub(left_ns);
+        match cell.left_ns() {
+            Some(left_ns) if left_for_ns(left_ns) > LEAVING_NS => 0,
+            _ => cell.last_task_word(),
         }
     }
 

@@ -277,6 +277,7 @@ impl ThreadProbe {
         if !self.advance_running(thread, tick) {
             return;
         }
+        self.set_task(thread, thread.task_word());
         let is_sampled = thread.last_sample.is_some_and(|last| last.at_ns == tick.now_ns);
         if !is_sampled || thread.time.unattributed_off_cpu_ns() > OFF_CPU_MIN_NS {
             self.find_blocked(thread, tick.now_ns);
@@ -358,6 +359,7 @@ impl ThreadProbe {
             return;
         }
         let task_word = sample.task_word.unwrap_or(0);
+        self.set_task(thread, task_word);
         let attribution = self.attribution(thread, task_word);
         let weight =
             thread.time.take_sampled(self.meter.time_of(sample.stamp), self.quantum_of(thread));

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::sampler::addresses::TaskLevels;
+use crate::sampler::thread::LEAVING_NS;
 
 /// Time that is unattributed for longer than this is counted where the thread was last seen.
 const UNATTRIBUTED_MAX_NS: u64 = 1_000_000_000;
@@ -29,7 +30,7 @@ impl ThreadProbe {
     /// below a quantum is kept for the next thread that ends.
     pub(super) fn attribute_all(&mut self, thread: &mut Thread) {
         self.count_idle(thread);
-        self.attribute_running(thread);
+        self.attribute_running(thread, thread.charged_task_word());
         self.attribute_off_cpu(thread, true);
         self.settle_early(thread);
         let whole = thread.time.end_remainder(&mut self.ended_remainder, self.quantum_ns);
@@ -139,7 +140,7 @@ impl ThreadProbe {
         let is_overdue = waits_ns > unsampled_max_ns
             || (waits_ns > UNATTRIBUTED_MAX_NS && ran_ns > UNSAMPLED_CPU_MAX_NS);
         if waits_ns > 0 && (!can_answer || is_overdue) {
-            self.attribute_running(thread);
+            self.attribute_running(thread, thread.charged_task_word());
         }
         let can_be_read = self.mode.samples_blocked();
         let max_ns = if can_be_read { UNATTRIBUTED_MAX_NS } else { 0 };
@@ -148,21 +149,37 @@ impl ThreadProbe {
         }
     }
 
-    /// Counts time of running without a sample of its own: where the thread was sampled shortly
-    /// before in the same task, or without a stack. Never where it was blocked: it did not run
-    /// there.
-    fn attribute_running(&mut self, thread: &mut Thread) {
+    /// The thread was seen under `task_word`. Among many threads that wait for a processor its last
+    /// sample may be old: then its time since that belongs to the task that it has left, and not to
+    /// that of its next sample.
+    pub(in crate::sampler) fn set_task(&mut self, thread: &mut Thread, task_word: u64) {
+        let left = std::mem::replace(&mut thread.seen_task_word, task_word);
+        if left == task_word {
+            return;
+        }
+        if let Some(cell) = thread.cell.as_ref().filter(|_| task_word == 0) {
+            cell.set_left(thread.time.accounted_to_ns());
+        }
+        if thread.uncounted_for_ns() > LEAVING_NS {
+            self.attribute_running(thread, left);
+        }
+    }
+
+    /// Counts time of running in a task without a sample of its own: where the thread was sampled
+    /// shortly before in the same task, or before the task ended, or without a stack. Never where it
+    /// was blocked: it did not run there.
+    fn attribute_running(&mut self, thread: &mut Thread, task_word: u64) {
         let since = thread.time.accounted_to_ns().saturating_sub(UNATTRIBUTED_MAX_NS);
-        let task_word = thread.charged_task_word();
+        let has_ended = thread.gone || thread.seen_task_word != task_word;
         let is_close =
-            |last: &LastSample| last.task_word == task_word && (thread.gone || last.at_ns >= since);
+            |last: &LastSample| last.task_word == task_word && (has_ended || last.at_ns >= since);
         let attribution = match thread.last_sample.filter(is_close) {
             Some(last) => last.attribution,
             // Its own account has this time, and only stacks divide it.
             None if thread.early.is_some() => return,
             None => {
                 let reason = self.no_stack_reason(thread, self.samples_running());
-                self.without_stack(thread, reason)
+                self.without_stack_below(thread, &thread.levels(task_word), reason)
             }
         };
         let weight = thread.time.take_running(self.quantum_of(thread));

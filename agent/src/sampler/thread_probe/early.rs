@@ -57,6 +57,7 @@ impl ThreadProbe {
             self.begin_early(thread, &cell.early);
         }
         thread.cell = Some(cell);
+        thread.seen_task_word = thread.task_word();
     }
 
     /// Counts a thread that ended before the sampler had its cell; `known` if it was seen.

@@ -13,7 +13,7 @@ use profiler_core::{FrameKind, SettingsChange, StateSet, Weight};
 use super::super::addresses::{AddressFrame, CodeModule, TreeDelta};
 use super::super::files::{Activity, ThreadFiles};
 use super::super::raw::RawThread;
-use super::super::thread::LastObservation;
+use super::super::thread::{LastObservation, Thread};
 use super::super::wait::WaitSite;
 use super::*;
 use crate::registry::{NameId, TaskContext, ThreadCell};
@@ -46,6 +46,22 @@ fn sampler_of_one_cycle() -> Sampler {
     let options = SamplerOptions { cycle_ns: u64::MAX, ..options() };
     let control = Arc::new(Control::new(options.settings()));
     Sampler::new(options, control, Arc::default())
+}
+
+/// The time below a task.
+fn weight_in(tree: &TreeDelta, task: NameId) -> Weight {
+    let mut of_task = vec![false];
+    for (parent, frame) in &tree.nodes {
+        let is_task = tree.frames[frame.0 as usize] == AddressFrame::Task(task);
+        of_task.push(is_task || of_task[parent.index()]);
+    }
+    let mut weight = Weight::ZERO;
+    for (node, state, nanoseconds) in tree.delta.entries() {
+        if of_task[node.index()] {
+            *weight.get_mut(*state) += nanoseconds;
+        }
+    }
+    weight
 }
 
 /// A sampler of this process, on a thread of its own.
@@ -245,63 +261,134 @@ fn a_thread_that_is_first_seen_when_it_blocks_is_counted_there() {
     drop(peer);
     assert_eq!(blocked.join().unwrap(), 0);
 
-    let tree = cycles.try_recv().unwrap().tree;
-    let mut of_task = vec![false];
-    for (parent, frame) in &tree.nodes {
-        let is_task = tree.frames[frame.0 as usize] == AddressFrame::Task(task);
-        of_task.push(is_task || of_task[parent.index()]);
-    }
-    let mut weight = Weight::ZERO;
-    for (node, state, nanoseconds) in tree.delta.entries() {
-        if of_task[node.index()] {
-            *weight.get_mut(*state) += nanoseconds;
-        }
-    }
+    let weight = weight_in(&cycles.try_recv().unwrap().tree, task);
     assert!(weight.get(State::Network) >= blocked_ns, "{weight:?}");
     assert_eq!(weight.get(State::Other), 0, "{weight:?}");
+}
+
+/// A thread with a cell that has been seen blocked.
+struct BlockedThread {
+    id: u32,
+    cell: Arc<ThreadCell>,
+    end: Option<mpsc::Sender<()>>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl BlockedThread {
+    fn start(sampler: &mut Sampler, context: TaskContext) -> BlockedThread {
+        let (sender, _cycles) = sync_channel(1);
+        let (started, start) = mpsc::channel();
+        let (end, ended) = mpsc::channel::<()>();
+        let body = move || {
+            let (cell, _rows) = ThreadCell::new();
+            registry::register(&cell);
+            cell.set_context(context);
+            started.send(cell.clone()).unwrap();
+            ended.recv().unwrap_err();
+            cell.finish();
+        };
+        let thread = thread::spawn(body);
+        let cell: Arc<ThreadCell> = start.recv_timeout(TIMEOUT).unwrap();
+        let id = cell.thread.id;
+        let deadline = Instant::now() + TIMEOUT;
+        let is_blocked = |sampler: &mut Sampler| {
+            sampler.tick(monotonic_ns(), false, &sender);
+            let thread = sampler.threads.get_mut(id).unwrap();
+            thread.cell.is_some() && matches!(thread.observation, LastObservation::Blocked(_))
+        };
+        while !is_blocked(sampler) {
+            assert!(Instant::now() < deadline, "the thread does not block");
+        }
+        BlockedThread { id, cell, end: Some(end), thread: Some(thread) }
+    }
+}
+
+impl Drop for BlockedThread {
+    fn drop(&mut self) {
+        drop(self.end.take());
+        let end = self.thread.take().unwrap().join();
+        assert!(end.is_ok() || thread::panicking());
+    }
+}
+
+const RAN_NS: u64 = 10_000_000;
+
+/// As if the thread had run for [`RAN_NS`] and then waited for a processor until some seconds later.
+fn let_wait_after_running(thread: &mut Thread, seconds: u64) -> u64 {
+    let begin_ns = monotonic_ns();
+    let now = begin_ns + seconds * 1_000_000_000;
+    thread.time.reset(begin_ns, 0);
+    thread.time.advance(begin_ns + RAN_NS, RAN_NS);
+    thread.time.advance_idle(now);
+    now
 }
 
 /// Among a thousand threads that wait for a processor, a sample of each is rare.
 #[test]
 fn running_without_a_sample_waits_longer_for_one_if_the_thread_is_ready() {
     let _alone = alone();
-    let (sender, _cycles) = sync_channel(1);
     let mut sampler = sampler_of_one_cycle();
-    let (started, start) = mpsc::channel();
-    let (end, ended) = mpsc::channel::<()>();
-    let waiting = thread::spawn(move || {
-        started.send(nix::unistd::gettid().as_raw().cast_unsigned()).unwrap();
-        ended.recv().unwrap_err()
-    });
-    let id = start.recv_timeout(TIMEOUT).unwrap();
-    let deadline = Instant::now() + TIMEOUT;
-    let thread = loop {
-        sampler.tick(monotonic_ns(), false, &sender);
-        let thread = sampler.threads.get_mut(id).unwrap();
-        if matches!(thread.observation, LastObservation::Blocked(_)) {
-            break sampler.threads.get_mut(id).unwrap();
-        }
-        assert!(Instant::now() < deadline, "the thread does not block");
-    };
-    let blocked = thread.observation;
-    let probe = &mut sampler.probe;
+    let blocked = BlockedThread::start(&mut sampler, TaskContext::default());
+    let Sampler { threads, probe, .. } = &mut sampler;
+    let thread = threads.get_mut(blocked.id).unwrap();
+    let seen_blocked = thread.observation;
     let mut is_counted_after = |observation: LastObservation, seconds: u64| {
-        let begin_ns = monotonic_ns();
-        let ran_ns = 10_000_000;
-        let now = begin_ns + seconds * 1_000_000_000;
         thread.observation = observation;
-        thread.time.reset(begin_ns, 0);
-        thread.time.advance(begin_ns + ran_ns, ran_ns);
-        thread.time.advance_idle(now);
+        let now = let_wait_after_running(thread, seconds);
         probe.attribute_overdue(thread, now);
         thread.time.unattributed_cpu_ns() == 0
     };
-    assert!(!is_counted_after(blocked, 9));
-    assert!(is_counted_after(blocked, 11));
+    assert!(!is_counted_after(seen_blocked, 9));
+    assert!(is_counted_after(seen_blocked, 11));
     assert!(!is_counted_after(LastObservation::Ready, 29));
     assert!(is_counted_after(LastObservation::Ready, 31));
-    drop(end);
-    waiting.join().unwrap();
+}
+
+/// The next sample is of what the thread does after its task.
+#[test]
+fn running_without_a_sample_counts_in_the_task_that_the_thread_has_left() {
+    let _alone = alone();
+    let mut sampler = sampler_of_one_cycle();
+    let context = |name| TaskContext { task: registry::name_id(name), phase: NameId::NONE };
+    let left = context("left");
+    let next = context("next");
+    let blocked = BlockedThread::start(&mut sampler, left);
+    let Sampler { threads, probe, .. } = &mut sampler;
+    let thread = threads.get_mut(blocked.id).unwrap();
+    thread.observation = LastObservation::Ready;
+    let_wait_after_running(thread, 2);
+    probe.set_task(thread, thread.task_word());
+    assert_eq!(thread.time.unattributed_cpu_ns(), RAN_NS, "it is in its task");
+    blocked.cell.set_context(next);
+    probe.set_task(thread, thread.task_word());
+    assert_eq!(thread.time.unattributed_cpu_ns(), 0);
+    probe.addresses.seal(|tree| {
+        assert!(weight_in(&tree, left.task).get(State::Cpu) >= RAN_NS);
+        assert_eq!(weight_in(&tree, next.task).get(State::Cpu), 0);
+        Ok(())
+    });
+}
+
+#[test]
+fn the_rest_of_an_ended_thread_is_in_its_last_task_unless_it_left_that_long_before() {
+    let _alone = alone();
+    let mut sampler = sampler_of_one_cycle();
+    let context = TaskContext { task: registry::name_id("last"), phase: NameId::NONE };
+    let blocked = BlockedThread::start(&mut sampler, context);
+    let Sampler { threads, probe, .. } = &mut sampler;
+    let thread = threads.get_mut(blocked.id).unwrap();
+    let word = thread.task_word();
+    thread.gone = true;
+    blocked.cell.set_context(TaskContext::default());
+    let_wait_after_running(thread, 1);
+    assert_eq!(thread.charged_task_word(), word, "not seen to leave it");
+    probe.set_task(thread, 0);
+    assert_eq!(thread.charged_task_word(), word, "as it leaves it");
+    let accounted_to_ns = thread.time.accounted_to_ns();
+    thread.time.advance_idle(accounted_to_ns + 101_000_000);
+    assert_eq!(thread.charged_task_word(), 0);
+    blocked.cell.set_context(context);
+    assert_eq!(thread.charged_task_word(), word, "it has begun another one");
 }
 
 /// Work of several kinds, until `stop`: some threads run all the time, some wait.
