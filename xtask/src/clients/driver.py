@@ -39,10 +39,10 @@ FUNCTIONS = {"alpha": 1300 / 23, "beta": 700 / 23, "gamma": 300 / 23}
 POINTS_MAX = 5.0
 CLIENT_POINTS_MAX = 8.0
 
-# The client in Rust drops a sample if its lock is taken. In five runs it had 41 to 80 % of the
-# time, and its shares were up to 15 points off. That the lock was the cause was not measured.
+# The shares of a client that lost more of the time are not compared. The client in Rust loses samples on its own: in
+# three runs without our agent it had 60, 93 and 89 % of the time, and shares up to 25 points off, and in three next to
+# our agent 55, 93 and 75 %, up to 16 points off.
 WHOLE_MIN = 0.85
-POINTS_MAX_OF_A_PART = 20.0
 
 
 def varint(data, at):
@@ -290,12 +290,12 @@ def compare_shares(collector, programs):
     for version, name, _ in running:
         theirs, their_ns = shares_of(collector, f"{version}, with our agent", f"label=service_name={name}")
         ours, our_ns = shares_of(collector, f"our agent, with {version}", f"state=cpu&worker={name}")
-        their_points_max = CLIENT_POINTS_MAX if their_ns > our_ns * WHOLE_MIN else POINTS_MAX_OF_A_PART
+        is_whole = their_ns > our_ns * WHOLE_MIN
         for function, share in ours.items():
             if abs(share - FUNCTIONS[function]) > POINTS_MAX:
                 sys.exit(f"{function}: our share is more than {POINTS_MAX} points off")
-            if abs(share - theirs[function]) > their_points_max:
-                sys.exit(f"{function}: the shares differ by more than {their_points_max} points")
+            if is_whole and abs(share - theirs[function]) > CLIENT_POINTS_MAX:
+                sys.exit(f"{function}: the shares differ by more than {CLIENT_POINTS_MAX} points")
 
 
 def main():
