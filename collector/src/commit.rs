@@ -4,28 +4,30 @@
 //! only then applies them and lets their streams acknowledge. A queued flush carries everything that is
 //! needed to apply it, and its session's commit lock. So a stream that is cut off meanwhile loses
 //! nothing, and the next stream of the session waits until the flush is applied or has failed.
+//! Large flushes are applied by [another thread](applier).
 //!
 //! The log is locked before the locks of what its entries are applied to. The queue's lock is taken
 //! alone.
 
+mod applier;
+mod queue;
+
 use std::fmt;
 use std::io;
-use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, RwLock, Weak};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use prost::Message as _;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
+use self::applier::Applier;
+use self::queue::{GroupLimits, Queue};
 use crate::late_hours::first_second;
-use crate::limits::{
-    BUCKET_GROUP_BYTES_MAX, BUCKET_GROUP_WAIT, DISK_CHECK_EVERY, WAL_GROUP_BYTES_MAX,
-    WAL_GROUP_WAIT, WAL_GROWTH_BYTES, WAL_QUEUE_BYTES_MAX,
-};
+use crate::limits::{DISK_CHECK_EVERY, WAL_GROWTH_BYTES, WAL_QUEUE_BYTES_MAX};
 use crate::rows::{CheckedFlush, RunRow};
 use crate::serve::Identity;
 use crate::session::{CommitLock, SessionCell};
-use crate::shares::RoundRobin;
 use crate::store::wal::{Flush, Hello, LogContents, LoggedRun, NotLogged, TreeDelta, Wal, is_full};
 use crate::store::{StoreGuard, TreeSize};
 use crate::sync::{lock, read};
@@ -33,6 +35,9 @@ use crate::tree::Tree;
 
 /// Name of the thread that writes the log.
 const THREAD_NAME: &str = "emberline-log";
+
+/// Tasks of flushes that are applied apart: about as many as are applied in [`WAL_GROUP_WAIT`](crate::limits::WAL_GROUP_WAIT).
+const APPLIED_APART_TASKS: usize = 1 << 13;
 
 /// Memory of a queue entry without its record, in bytes.
 const ENTRY_BYTES: usize = 512;
@@ -60,6 +65,13 @@ pub(crate) struct AcceptedFlushes {
     pub(crate) flushes: Vec<CheckedFlush>,
     /// Released when the flushes are applied or have failed.
     pub(crate) commit_lock: CommitLock,
+}
+
+impl AcceptedFlushes {
+    /// Whether applying them would delay the next group.
+    fn are_large(&self) -> bool {
+        self.flushes.iter().map(|flush| flush.tasks.len()).sum::<usize>() >= APPLIED_APART_TASKS
+    }
 }
 
 #[derive(Debug)]
@@ -110,6 +122,7 @@ impl Entry {
 pub(crate) struct Log {
     writer: Mutex<Writer>,
     apply: Arc<dyn Apply>,
+    applier: Applier,
     queue: Arc<Queue>,
     /// Bytes that the queue still accepts.
     room: Arc<Semaphore>,
@@ -160,6 +173,7 @@ impl Log {
         let log = Log {
             writer: Mutex::new(Writer { wal, logged, checked_at: None }),
             apply,
+            applier: Applier::default(),
             queue: Arc::new(Queue::new(group)),
             room: Arc::new(Semaphore::new(WAL_QUEUE_BYTES_MAX)),
             health: Mutex::default(),
@@ -253,6 +267,8 @@ impl Log {
     /// If the new file cannot be created; `take` is not called then.
     pub(crate) fn cut<T>(&self, take: impl FnOnce() -> T) -> io::Result<(u64, T)> {
         let mut writer = lock(&self.writer);
+        // Only who has the writer hands it more.
+        self.applier.wait();
         let number = writer.wal.rotate()?;
         Ok((number, take()))
     }
@@ -262,8 +278,9 @@ impl Log {
         lock(&self.writer).wal.remove_before(number)
     }
 
-    /// Starts the thread that writes. It ends when the log is dropped.
+    /// Starts the threads that write and apply. They end when the log is dropped.
     pub(crate) fn start(self: &Arc<Log>) -> io::Result<()> {
+        self.applier.start()?;
         let queue = self.queue.clone();
         let log = Arc::downgrade(self);
         let thread = thread::Builder::new().name(THREAD_NAME.to_owned());
@@ -283,6 +300,7 @@ impl Log {
         if thread.is_some_and(|thread| thread.join().is_err()) {
             tracing::error!("the log's thread ended by a panic: a bug of Emberline");
         }
+        self.applier.end();
     }
 }
 
@@ -332,17 +350,23 @@ impl Log {
         // A session has one entry at most, so their order does not matter here: a small flush need not wait
         // until a large one is applied.
         group.sort_by_key(Entry::bytes);
-        // Applied before the log is unlocked, so that a cut finds in memory exactly what is in the files
-        // before it.
+        // Applied, or handed to the applier, before the log is unlocked, so that a cut finds in memory exactly
+        // what is in the files before it.
         for entry in group {
             match entry {
                 Entry::Flushes { accepted, done, room, .. } => {
-                    if failure.is_none() {
-                        self.apply.apply(accepted);
-                    }
-                    drop(room);
-                    // The stream may be gone; its agent learns the result from the next Welcome.
-                    let _ = done.send(result());
+                    let result = result();
+                    let is_large = accepted.are_large();
+                    let apply = self.apply.clone();
+                    let finish = move || {
+                        if result.is_ok() {
+                            apply.apply(accepted);
+                        }
+                        drop(room);
+                        // The stream may be gone; its agent learns the result from the next Welcome.
+                        let _ = done.send(result);
+                    };
+                    if is_large { self.applier.run(finish) } else { finish() }
                 }
                 Entry::Run { run, done, .. } => {
                     if failure.is_none() {
@@ -439,100 +463,6 @@ impl Log {
     }
 }
 
-/// How entries are grouped.
-#[derive(Clone, Copy, Debug)]
-struct GroupLimits {
-    /// The least time from one group to the next.
-    wait: Duration,
-    bytes_max: usize,
-}
-
-impl GroupLimits {
-    const DISK: GroupLimits = GroupLimits { wait: WAL_GROUP_WAIT, bytes_max: WAL_GROUP_BYTES_MAX };
-    const BUCKET: GroupLimits =
-        GroupLimits { wait: BUCKET_GROUP_WAIT, bytes_max: BUCKET_GROUP_BYTES_MAX };
-}
-
-/// Entries that wait to be written.
-#[derive(Debug)]
-struct Queue {
-    limits: GroupLimits,
-    state: Mutex<QueueState>,
-    arrived: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct QueueState {
-    /// In turn, so that nobody waits for all of one identity that sends most.
-    entries: RoundRobin<Entry>,
-    bytes: usize,
-    closed: bool,
-    /// When the last group was taken.
-    taken_at: Option<Instant>,
-}
-
-impl Queue {
-    fn new(limits: GroupLimits) -> Queue {
-        Queue { limits, state: Mutex::default(), arrived: Condvar::new() }
-    }
-
-    fn push(&self, identity: Option<&Identity>, entry: Entry) -> Result<(), NotLogged> {
-        let mut state = lock(&self.state);
-        if state.closed {
-            return Err(NotLogged::Closed);
-        }
-        state.bytes += entry.bytes();
-        state.entries.push(identity, entry);
-        // The thread sleeps until the first entry, then until there is a full group.
-        if state.entries.len() == 1 || state.bytes >= self.limits.bytes_max {
-            self.arrived.notify_one();
-        }
-        Ok(())
-    }
-
-    fn close(&self) {
-        lock(&self.state).closed = true;
-        self.arrived.notify_one();
-    }
-
-    /// All entries.
-    fn take(&self) -> Vec<Entry> {
-        let mut state = lock(&self.state);
-        state.bytes = 0;
-        std::iter::from_fn(|| state.entries.pop()).collect()
-    }
-
-    /// The entries that arrive within [`WAL_GROUP_WAIT`] after the first, and within the limit's time after
-    /// the last group, about the limit's bytes at most; none if none arrives for [`DISK_CHECK_EVERY`].
-    /// `None` when the queue is closed and empty.
-    fn next_group(&self) -> Option<Vec<Entry>> {
-        let state = lock(&self.state);
-        let idle = |state: &mut QueueState| state.entries.is_empty() && !state.closed;
-        let waited = self.arrived.wait_timeout_while(state, DISK_CHECK_EVERY, idle);
-        let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        if state.entries.is_empty() {
-            return (!state.closed).then(Vec::new);
-        }
-        let GroupLimits { wait, bytes_max } = self.limits;
-        let since_last = state.taken_at.map_or(wait, |taken_at| taken_at.elapsed());
-        let wait = wait.saturating_sub(since_last).max(WAL_GROUP_WAIT);
-        let few = |state: &mut QueueState| state.bytes < bytes_max && !state.closed;
-        let waited = self.arrived.wait_timeout_while(state, wait, few);
-        let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        state.taken_at = Some(Instant::now());
-        let mut group = Vec::new();
-        let mut bytes = 0;
-        while bytes < bytes_max
-            && let Some(entry) = state.entries.pop()
-        {
-            bytes += entry.bytes();
-            group.push(entry);
-        }
-        state.bytes -= bytes;
-        Some(group)
-    }
-}
-
 #[cfg(any(test, feature = "simulation"))]
 impl Log {
     /// The thread's work where there is no thread: one group, after a check of the disk.
@@ -541,32 +471,14 @@ impl Log {
         self.commit_group(self.queue.take());
     }
 
+    /// Starts the thread that applies, without the one that writes.
+    #[cfg(test)]
+    pub(crate) fn start_applier(&self) {
+        self.applier.start().expect("a thread starts");
+    }
+
     /// Makes the log start new files more often.
     pub(crate) fn limit_files(&self, bytes_max: u64) {
         lock(&self.writer).wal.limit_files(bytes_max);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Finding F12: all of one identity's flushes were written before those of others.
-    #[test]
-    fn a_group_has_entries_of_everyone_who_waits() {
-        let room = Arc::new(Semaphore::new(1_000));
-        let queue = Queue::new(GroupLimits::DISK);
-        let [greedy, honest] = [1, 2].map(|number| Identity::Address([10, 0, 0, number].into()));
-        let push = |identity, bytes| {
-            let room = room.clone().try_acquire_owned().unwrap();
-            queue
-                .push(Some(identity), Entry::Hello { record: vec![0; bytes], _room: room })
-                .unwrap();
-        };
-        (0..16).for_each(|_| push(&greedy, 1 << 18));
-        push(&honest, 100);
-        let group: Vec<usize> = queue.next_group().unwrap().iter().map(Entry::bytes).collect();
-        assert_eq!(group, [1 << 18, 100, 1 << 18, 1 << 18, 1 << 18]);
-        assert_eq!(queue.take().len(), 12);
     }
 }

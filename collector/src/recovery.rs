@@ -318,7 +318,7 @@ impl Replay {
             checked.map_err(|error| error.to_string())?
         };
         session.note_seen(received_at);
-        session.note_applied(&checked);
+        session.note_applied(&checked.facts());
         self.late.restore(late_hours(&checked, received_at));
         state.insert(&cell, None, checked);
         Ok(())

@@ -153,18 +153,22 @@ impl CollectorState {
         write(&self.telemetry).restore(loaded.runs, loaded.expected);
     }
 
-    /// Applies flushes of one session under its lock, so that its agent sees all of a flush or nothing.
-    /// The shared locks are held for one change each.
+    /// Applies flushes of one session. Its commit lock keeps its agent out until then; readers see its
+    /// session meanwhile, and a flush in it after the flush's rows. All locks are held for one change each.
     pub(crate) fn apply(&self, cell: &SessionCell, flushes: Vec<CheckedFlush>) {
-        let mut session = lock(&cell.state);
         let count = flushes.len() as u64;
         for flush in flushes {
-            debug_assert!(session.acked_seq < flush.seq, "the caller holds the commit lock");
-            session.note_applied(&flush);
+            let facts = flush.facts();
+            let session = lock(&cell.state);
+            debug_assert!(session.acked_seq < facts.seq, "the caller holds the commit lock");
             self.forwards.note(cell, &session.agent, &flush);
-            self.insert(cell, session.owner(), flush);
+            let owner = session.owner().cloned();
+            drop(session);
+            self.insert(cell, owner.as_ref(), flush);
+            lock(&cell.state).note_applied(&facts);
         }
-        // The stream ended for good while the flushes were being logged: their running tasks are lost.
+        let mut session = lock(&cell.state);
+        // The stream ended for good meanwhile: the running tasks of the flushes are lost.
         if let Presence::Gone(disconnect) = session.presence {
             self.end_life(cell, &mut session, disconnect);
         }
@@ -172,7 +176,7 @@ impl CollectorState {
         self.flushes.fetch_add(count, Ordering::Relaxed);
     }
 
-    /// Inserts a checked flush. The caller has the session's lock.
+    /// Inserts the rows of a checked flush.
     pub(crate) fn insert(
         &self,
         cell: &SessionCell,

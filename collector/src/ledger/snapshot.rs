@@ -88,8 +88,10 @@ impl TaskSnapshot {
                 match selecting.wanted_from() {
                     // This row and the earlier ones started no later than they stopped.
                     Some(from) if stop < from => break,
-                    Some(from) if row.record.start < from => {}
-                    _ => selecting.keep(row.clone()),
+                    _ if selecting.wants(row.record.start, row.record.id) => {
+                        selecting.keep(row.clone());
+                    }
+                    _ => {}
                 }
             }
         }

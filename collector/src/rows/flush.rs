@@ -1,7 +1,7 @@
 //! A flush after validation.
 
 use profiler_core::wire::v1;
-use profiler_core::{TaskRecord, TaskTotals, Telemetry};
+use profiler_core::{TaskRecord, TaskTotals, Telemetry, Ticks};
 
 use super::StoredWindow;
 
@@ -20,9 +20,30 @@ pub(crate) struct CheckedFlush {
     pub(crate) clock: v1::Clock,
 }
 
+/// What a session knows of a flush.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct FlushFacts {
+    pub(crate) seq: u64,
+    /// Weight of its samples.
+    pub(crate) weight_ns: u64,
+    pub(crate) ticks: Ticks,
+    pub(crate) account: v1::LossAccount,
+    pub(crate) clock: v1::Clock,
+}
+
 impl CheckedFlush {
     /// Weight of its samples.
     pub(crate) fn weight_ns(&self) -> u64 {
         self.window.as_ref().map_or(0, |window| window.samples.total_ns())
+    }
+
+    pub(crate) fn facts(&self) -> FlushFacts {
+        FlushFacts {
+            seq: self.seq,
+            weight_ns: self.weight_ns(),
+            ticks: self.window.as_ref().map_or(Ticks::default(), |window| window.ticks),
+            account: self.account,
+            clock: self.clock,
+        }
     }
 }

@@ -16,7 +16,7 @@ mod window;
 
 pub(crate) use agent::{AgentInfo, SessionRecord};
 pub(crate) use disconnect::{Disconnect, DisconnectReason};
-pub(crate) use flush::CheckedFlush;
+pub(crate) use flush::{CheckedFlush, FlushFacts};
 pub(crate) use names::Names;
 pub(crate) use phase::{EXECUTE, OF_SEVERAL, inside_ns, outside_execute};
 pub(crate) use run::{RunKey, RunRow};

@@ -134,12 +134,12 @@ impl NewestTasks {
     /// Counts a row, and keeps it if it is among the newest.
     pub(crate) fn offer(&mut self, row: &Arc<TaskRow>) {
         self.count(1);
-        if self.wanted_from().is_none_or(|from| from <= row.record.start) {
+        if self.wants(row.record.start, row.record.id) {
             self.keep(row.clone());
         }
     }
 
-    /// Counts rows, of which those that started at [`NewestTasks::wanted_from`] or later must be
+    /// Counts rows, of which those that are [wanted](NewestTasks::wants) must be
     /// [kept](NewestTasks::keep).
     pub(crate) fn count(&mut self, rows: u64) {
         self.total = self.total.saturating_add(rows);
@@ -149,6 +149,16 @@ impl NewestTasks {
     pub(crate) fn wanted_from(&self) -> Option<Timestamp> {
         let is_full = self.newest.len() >= self.limit;
         self.newest.peek().filter(|_| is_full).map(|row| row.0.record.start)
+    }
+
+    /// Whether a task may be among the newest. Of many that start at once only those with the lowest ids
+    /// are.
+    pub(crate) fn wants(&self, start: Timestamp, id: TaskId) -> bool {
+        let is_full = self.newest.len() >= self.limit;
+        let last = self.newest.peek().filter(|_| is_full);
+        last.is_none_or(|Newest(last)| {
+            (Reverse(start), id) <= (Reverse(last.record.start), last.record.id)
+        })
     }
 
     /// How many rows are kept at most.

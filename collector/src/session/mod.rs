@@ -14,7 +14,7 @@ use profiler_core::{Epoch, Ticks, Timestamp, WorkerId};
 use tokio::sync::{OwnedMutexGuard, oneshot};
 
 use crate::agent_control::AgentControl;
-use crate::rows::{AgentInfo, CheckedFlush, Disconnect, DisconnectReason, SessionRecord};
+use crate::rows::{AgentInfo, Disconnect, DisconnectReason, FlushFacts, SessionRecord};
 use crate::shares::{Account, Quota, QuotaExceeded, SessionSlot};
 use crate::sync::lock;
 
@@ -237,15 +237,13 @@ impl Session {
         self.last_rejection = Some(reason.to_owned());
     }
 
-    /// Records a flush that is being applied.
-    pub(crate) fn note_applied(&mut self, checked: &CheckedFlush) {
-        self.acked_seq = checked.seq;
-        self.next_seq = checked.seq.saturating_add(1);
-        self.account = Some(checked.account);
-        self.clock = Some(checked.clock);
-        if let Some(stored) = &checked.window {
-            self.stored_ns = self.stored_ns.saturating_add(checked.weight_ns());
-            self.ticks += stored.ticks;
-        }
+    /// Records a flush that is applied.
+    pub(crate) fn note_applied(&mut self, flush: &FlushFacts) {
+        self.acked_seq = flush.seq;
+        self.next_seq = flush.seq.saturating_add(1);
+        self.account = Some(flush.account);
+        self.clock = Some(flush.clock);
+        self.stored_ns = self.stored_ns.saturating_add(flush.weight_ns);
+        self.ticks += flush.ticks;
     }
 }

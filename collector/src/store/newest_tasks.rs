@@ -4,7 +4,7 @@
 use std::cmp::Reverse;
 use std::ops::ControlFlow;
 
-use profiler_core::{TimeRange, Timestamp};
+use profiler_core::{TaskId, TimeRange, Timestamp};
 
 use super::error::StoreError;
 use super::lists::SealedTask;
@@ -32,6 +32,16 @@ struct RankedRow {
 }
 
 impl RankedRow {
+    /// No row of the group is before this one.
+    fn best(segment: &ListSegment, group: usize) -> RankedRow {
+        let start = segment.number_bounds(group, "start").map_or(i64::MAX, |(_, latest)| latest);
+        let ids = segment.number_bounds(group, "id");
+        // Ids are stored as signed numbers: those from 2^63 on would be the lowest.
+        let id =
+            ids.filter(|(lowest, _)| *lowest >= 0).map_or(0, |(lowest, _)| lowest.unsigned_abs());
+        RankedRow { number: 0, start, id }
+    }
+
     /// As in [`NewestTasks`], lowest first.
     fn rank(&self) -> (Reverse<i64>, u64) {
         (Reverse(self.start), self.id)
@@ -66,15 +76,14 @@ impl<'a> NewestTaskScan<'a> {
     ) -> Result<(), StoreError> {
         let Some(counts) = self.counts(segment, group)? else { return Ok(()) };
         selecting.count(counts.iter().filter(|counts| **counts).count() as u64);
-        let is_wanted = |selecting: &NewestTasks, start: i64| {
-            selecting.wanted_from().is_none_or(|from| from.unix_ns() <= start)
-        };
-        let latest = segment.number_bounds(group, "start").map_or(i64::MAX, |(_, latest)| latest);
-        if !is_wanted(selecting, latest) {
+        let best = RankedRow::best(segment, group);
+        let is_wanted =
+            |row: &RankedRow| selecting.wants(Timestamp::from_unix_ns(row.start), TaskId(row.id));
+        if !is_wanted(&best) {
             return Ok(());
         }
         let mut rows = Self::ranked(segment, group)?;
-        rows.retain(|row| counts[row.number] && is_wanted(selecting, row.start));
+        rows.retain(|row| counts[row.number] && is_wanted(row));
         // Of the tasks of this group only the newest `limit` are read, and those that have the id of the
         // last of them.
         let mut ranks: Vec<_> = rows.iter().map(RankedRow::rank).collect();
@@ -162,9 +171,8 @@ impl Tables {
             return part.tables.newest_tasks(&file, scan, selecting, go_on);
         }
         let segment = self.list::<SealedTask>(file)?;
-        let latest = |group: &usize| segment.number_bounds(*group, "start").map(|(_, last)| last);
         let mut groups: Vec<usize> = (0..segment.group_count()).collect();
-        groups.sort_by_key(|group| Reverse(latest(group)));
+        groups.sort_by_key(|group| RankedRow::best(&segment, *group).rank());
         for group in groups {
             if go_on().is_break() {
                 break;

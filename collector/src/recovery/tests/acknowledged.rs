@@ -175,6 +175,48 @@ fn nothing_is_acknowledged_once_the_data_folder_is_deleted() {
     collector.log().close();
 }
 
+#[test]
+fn a_small_flush_is_acknowledged_before_a_large_one_is_applied() {
+    const TASKS: u64 = 20_000;
+    let collector = open(&SimDisk::of(Files::new()));
+    collector.log().start_applier();
+    let attach = |worker: &TestWorker| {
+        let account = crate::testing::account();
+        at_once(collector.ingest.attach(&account, worker.hello(), at(50))).unwrap().attachment
+    };
+    let mut large = TestWorker::new("large", 1);
+    let tasks = (1..=TASKS).map(|id| large.task(id, "load", (5, Some(6)))).collect();
+    let large_flush = large.flush(1, tasks);
+    let mut small = TestWorker::new("small", 1);
+    small.count("load;main", State::Cpu, 5);
+    let small_flush = small.flush(1, vec![]);
+    let streams = [attach(&large), attach(&small)];
+    collector.log().commit_waiting();
+    for (stream, worker) in streams.iter().zip([&mut large, &mut small]) {
+        let dictionary = worker.dictionary().unwrap();
+        collector.ingest.receive_dictionary(stream, &dictionary, at(50)).unwrap();
+    }
+    let mut context = Context::from_waker(Waker::noop());
+    let mut answers = [&large_flush, &small_flush]
+        .into_iter()
+        .zip(&streams)
+        .map(|(flush, stream)| Box::pin(collector.ingest.receive_flush(stream, flush, at(50))));
+    let [mut large_answer, mut small_answer] = [(); 2].map(|()| answers.next().unwrap());
+    assert!(large_answer.as_mut().poll(&mut context).is_pending());
+    // It cannot be applied without its session.
+    let session = lock(&streams[0].cell.state);
+    collector.log().commit_waiting();
+    assert!(small_answer.as_mut().poll(&mut context).is_pending());
+    collector.log().commit_waiting();
+    assert!(matches!(at_once(small_answer), Ok(Kind::Ack(_))));
+    assert!(large_answer.as_mut().poll(&mut context).is_pending());
+    drop(session);
+    // A cut waits for what is logged and not applied.
+    let (_, rows) = collector.log().cut(|| read(&collector.state.ledger).row_count()).unwrap();
+    assert_eq!(rows as u64, TASKS);
+    assert!(matches!(at_once(large_answer), Ok(Kind::Ack(_))));
+}
+
 /// Blocks the store's writes while it is closed.
 #[derive(Default)]
 struct Gate {

@@ -188,3 +188,36 @@ fn the_newest_tasks_are_those_of_a_full_scan() {
         };
     runner.run(&cases, check).unwrap();
 }
+
+/// A flush of a pool may have thousands of tasks with one start.
+#[test]
+fn of_tasks_with_one_start_only_the_first_row_group_is_read() {
+    let (tables, _) = Tables::open(Objects::memory()).unwrap();
+    let mut writer = ListWriter::new(TableName::Tasks);
+    for id in 0..TASKS {
+        let SealedTask { row, version } = task(id);
+        let mut row = TaskRow::clone(&row);
+        row.record.start = Timestamp::from_unix_ns(SECOND_NS);
+        row.record.stop = Some(row.record.start);
+        writer.push(SealedTask { row: Arc::new(row), version });
+    }
+    let mut encoded = writer.finish().unwrap();
+    let mut content = Vec::from(encoded.content);
+    // The row groups after the first, and not the footer.
+    let damaged = content.len() / 2..content.len() * 9 / 10;
+    content[damaged].fill(0);
+    encoded.content = content.into();
+    let file = tables.put(TableName::Tasks, 0, encoded).unwrap();
+    let filter = TaskFilter::default();
+    let scan = NewestTaskScan::new(TimeRange::ALL, &filter);
+    let read = |selecting: &mut NewestTasks| {
+        tables.newest_tasks(&file, &scan, selecting, &mut || ControlFlow::Continue(()))
+    };
+    let mut selecting = NewestTasks::new(50);
+    read(&mut selecting).unwrap();
+    let selection = selecting.done();
+    assert_eq!(selection.total, TASKS);
+    let ids: Vec<u64> = selection.rows.iter().map(|row| row.record.id.0).collect();
+    assert_eq!(ids, (0..50).collect::<Vec<u64>>());
+    assert!(read(&mut NewestTasks::new(30_000)).is_err(), "the damage is in the next row groups");
+}

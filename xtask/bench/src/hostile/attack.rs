@@ -81,6 +81,30 @@ impl Attack {
         }
     }
 
+    /// What is stored before the attack, if anything: queries take longer with it, attacked or not.
+    pub(super) fn data(self) -> Option<&'static str> {
+        match self {
+            Attack::GreedyReaders => Some("with their 200,000 tasks, alone"),
+            Attack::Suggestions => Some("with 10,000 names, alone"),
+            _ => None,
+        }
+    }
+
+    /// Stores that.
+    pub(super) async fn prepare(self, address: SocketAddr, counters: Counters) {
+        match self {
+            Attack::GreedyReaders => {
+                let loading = large_flushes(address, 1, 4, Arc::default(), counters.refused);
+                let _ = timeout(Duration::from_secs(4), loading).await;
+            }
+            Attack::Suggestions => {
+                let naming = long_names(address, counters.refused);
+                let _ = timeout(Duration::from_secs(5), naming).await;
+            }
+            _ => {}
+        }
+    }
+
     /// Attacks until the future is dropped.
     pub(super) async fn run(self, address: SocketAddr, counters: Counters) {
         let Counters { count, refused } = counters;
@@ -91,9 +115,6 @@ impl Attack {
                 large_flushes(address, FLUSH_STREAMS, u64::MAX, count, refused).await;
             }
             Attack::GreedyReaders => {
-                // Something to read.
-                let loading = large_flushes(address, 1, 4, Arc::default(), refused);
-                let _ = timeout(Duration::from_secs(4), loading).await;
                 let path = "/api/v1/tasks?from=-1h&limit=100000";
                 sockets::greedy(address, GREEDY_READERS, path, count).await;
             }
@@ -101,8 +122,6 @@ impl Attack {
                 let _ = colliding(address, &count, &refused).await;
             }
             Attack::Suggestions => {
-                let naming = long_names(address, refused);
-                let _ = timeout(Duration::from_secs(5), naming).await;
                 let path = format!("/api/v1/thread-dump?worker={}", "z".repeat(200));
                 sockets::flood(address, FLOOD, &path, count).await;
             }

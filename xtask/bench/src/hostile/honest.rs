@@ -85,22 +85,25 @@ impl Honest {
     pub(super) fn reset(&mut self) {
         drop(self.fleet.take_latencies());
         self.broken_before = self.broken();
+        drop(self.take_reads());
+    }
+
+    fn take_reads(&self) -> Reads {
         let mut reads = lock(&self.reads);
-        *reads = Reads { round: reads.round + 1, ..Reads::default() };
+        let next = Reads { round: reads.round + 1, ..Reads::default() };
+        std::mem::replace(&mut *reads, next)
     }
 
     fn broken(&self) -> u64 {
         self.fleet.counts().broken.load(std::sync::atomic::Ordering::Relaxed)
     }
 
-    /// Ends the measurement. Queries that are still open count as failed.
-    pub(super) async fn finish(self) -> Measured {
+    /// What was measured since then. Queries that are still open count as failed.
+    pub(super) fn measured(&self) -> Measured {
         let broken = self.broken() - self.broken_before;
         let violations = u64::from(self.fleet.check().is_err());
         let acks = self.fleet.take_latencies().since_due;
-        self.reader.abort();
-        self.fleet.stop().await;
-        let mut reads = std::mem::take(&mut *lock(&self.reads));
+        let mut reads = self.take_reads();
         let open = reads.started - reads.failed - reads.milliseconds.len() as u64;
         // Those of the last moment are open without a reason to blame.
         let late = open.saturating_sub(2);
@@ -113,8 +116,13 @@ impl Honest {
             reads_ms: [0.5, 0.99].map(|quantile| at_quantile(&reads.milliseconds, quantile)),
             errors: broken + violations + reads.failed + late,
             memory_peak_bytes: 0,
-            attackers: String::new(),
+            attackers: "–".to_owned(),
         }
+    }
+
+    pub(super) async fn stop(self) {
+        self.reader.abort();
+        self.fleet.stop().await;
     }
 }
 

@@ -10,10 +10,12 @@ mod http2;
 mod sockets;
 
 use std::path::PathBuf;
+use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use simulation::process::Serve;
+use simulation::process::{Running, Serve};
+use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 
 use self::attack::{Attack, Counters};
@@ -74,12 +76,16 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             })
             .build()?,
     };
-    let alone = bench.measure(None)?;
+    let alone = bench.alone()?;
     let mut rows = vec![row("alone", &alone, None)];
     for &attack in Attack::all() {
         if options.attacks.is_empty() || options.attacks.contains(&attack) {
-            let measured = bench.measure(Some(attack))?;
-            rows.push(row(attack.name(), &measured, Some(&alone)));
+            let Attacked { alone_with_data, attacked } = bench.attacked(attack)?;
+            if let (Some(name), Some(alone)) = (attack.data(), &alone_with_data) {
+                rows.push(row(name, alone, None));
+            }
+            let alone = alone_with_data.as_ref().unwrap_or(&alone);
+            rows.push(row(attack.name(), &attacked, Some(alone)));
         }
     }
     println!("\n{}\n", machine::describe(&load));
@@ -98,9 +104,22 @@ struct Bench {
     attackers: Runtime,
 }
 
+/// A collector, and its honest clients.
+struct Bed {
+    running: Running,
+    honest: Honest,
+    _folder: TempDir,
+}
+
+/// What was measured around an attack.
+struct Attacked {
+    /// Before it, if it needs data.
+    alone_with_data: Option<Measured>,
+    attacked: Measured,
+}
+
 impl Bench {
-    /// Runs the honest clients and an attack against a new collector with data.
-    fn measure(&self, attack: Option<Attack>) -> Result<Measured> {
+    fn bed(&self) -> Result<Bed> {
         let folder = tempfile::Builder::new().prefix("emberline-hostile-").tempdir()?;
         let mut serve = Serve::new(&self.emberline);
         serve.log = "error";
@@ -108,23 +127,48 @@ impl Bench {
         let data = data.to_str().context("the folder's path is not UTF-8")?;
         serve.arguments.extend(["--data".to_owned(), data.to_owned()]);
         let running = serve.start()?;
-        let address = running.address;
-        eprintln!("==> {}", attack.map_or("alone", Attack::name));
-        let mut honest = self.honest.block_on(Honest::start(address))?;
-        std::thread::sleep(WARM_UP);
-        honest.reset();
-        let counters = Counters::default();
-        let attackers =
-            attack.map(|attack| self.attackers.spawn(attack.run(address, counters.clone())));
-        std::thread::sleep(self.seconds);
-        let mut measured = self.honest.block_on(honest.finish());
-        measured.memory_peak_bytes = running.process.usage()?.memory_peak_bytes;
-        measured.attackers = attack.map_or("–".to_owned(), |attack| attack.report(&counters));
-        running.process.kill()?;
-        if let Some(attackers) = attackers {
-            attackers.abort();
-        }
+        let honest = self.honest.block_on(Honest::start(running.address))?;
+        thread::sleep(WARM_UP);
+        Ok(Bed { running, honest, _folder: folder })
+    }
+
+    /// What the honest clients see in the next seconds.
+    fn measure(&self, bed: &mut Bed) -> Result<Measured> {
+        bed.honest.reset();
+        thread::sleep(self.seconds);
+        let mut measured = bed.honest.measured();
+        measured.memory_peak_bytes = bed.running.process.usage()?.memory_peak_bytes;
         Ok(measured)
+    }
+
+    /// Ends the honest clients and the collector.
+    fn end(&self, bed: Bed) -> Result<()> {
+        self.honest.block_on(bed.honest.stop());
+        bed.running.process.kill()
+    }
+
+    /// Without an attack.
+    fn alone(&self) -> Result<Measured> {
+        eprintln!("==> alone");
+        let mut bed = self.bed()?;
+        let measured = self.measure(&mut bed)?;
+        self.end(bed)?;
+        Ok(measured)
+    }
+
+    fn attacked(&self, attack: Attack) -> Result<Attacked> {
+        eprintln!("==> {}", attack.name());
+        let mut bed = self.bed()?;
+        let address = bed.running.address;
+        let counters = Counters::default();
+        self.attackers.block_on(attack.prepare(address, counters.clone()));
+        let alone_with_data = attack.data().map(|_| self.measure(&mut bed)).transpose()?;
+        let attackers = self.attackers.spawn(attack.run(address, counters.clone()));
+        let mut attacked = self.measure(&mut bed)?;
+        attacked.attackers = attack.report(&counters);
+        self.end(bed)?;
+        attackers.abort();
+        Ok(Attacked { alone_with_data, attacked })
     }
 }
 
