@@ -8,9 +8,13 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use crate::harness::{Running, alone, emberline, get, output, wait_for};
+
+/// Tasks of the demo that compute.
+const SAMPLED: [&str; 5] = ["qr", "dot", "tokenize", "compress", "request"];
 
 /// While the demo runs, queries from another shell are answered; when it ends, its files hold the
 /// fleet's tasks with the real functions below them.
@@ -20,7 +24,7 @@ fn the_demo_answers_queries_and_writes_its_files() {
     let out = tempfile::tempdir().unwrap();
     let home = tempfile::tempdir().unwrap();
     let mut child = Command::new(emberline())
-        .args(["demo", "--seconds", "15", "--listen", "127.0.0.1:0", "--out"])
+        .args(["demo", "--listen", "127.0.0.1:0", "--out"])
         .arg(out.path())
         .env("XDG_RUNTIME_DIR", home.path())
         // Of another collector.
@@ -50,9 +54,9 @@ fn the_demo_answers_queries_and_writes_its_files() {
     };
     let run = |arguments: &[&str]| run_as(home.path(), arguments);
 
-    for task in ["qr", "tokenize"] {
+    for task in SAMPLED {
         wait_for(&format!("samples of {task}"), || {
-            let profile = run(&["profile", "--task", task, "--from", "-5s", "--format", "json"]);
+            let profile = run(&["profile", "--task", task, "--from", "-5m", "--format", "json"]);
             let profile: Value = serde_json::from_slice(&profile.stdout).ok()?;
             (profile["totals"]["cpu_ns"].as_u64()? > 0).then_some(())
         });
@@ -63,7 +67,7 @@ fn the_demo_answers_queries_and_writes_its_files() {
     assert!(summary.contains("tokenize") && summary.contains("qr"), "{summary}");
     let svg = out.path().join("x.svg");
     let path = svg.to_str().unwrap();
-    let profile = run(&["profile", "--task", "qr", "--from", "-5s", "--format", "svg", "-o", path]);
+    let profile = run(&["profile", "--task", "qr", "--from", "-5m", "--format", "svg", "-o", path]);
     assert!(profile.status.success(), "{}", String::from_utf8_lossy(&profile.stderr));
     assert!(fs::read_to_string(&svg).unwrap().contains("matrixmultiply"));
     let stranger = tempfile::tempdir().unwrap();
@@ -73,6 +77,7 @@ fn the_demo_answers_queries_and_writes_its_files() {
     assert_eq!(get(url, "/api/v1/workers").0, 401);
     check_token_files(home.path(), token);
 
+    demo.signal(Signal::SIGINT);
     assert!(demo.wait().success(), "{:?}", lines.iter().collect::<Vec<_>>());
     let left = fs::read_dir(home.path().join("emberline")).unwrap().count();
     assert_eq!(left, 0, "the tokens' files are removed");
@@ -105,7 +110,7 @@ fn check_files(out: &Path) {
     for name in ["qr", "dot", "transfer", "tokenize", "compress", "exchange", "request", "client"] {
         assert!(names.contains(name), "no task {name} in {names:?}");
     }
-    for name in ["qr", "dot", "tokenize", "compress", "request"] {
+    for name in SAMPLED {
         assert!(tops.contains(name), "no samples of {name} in {tops:?}");
     }
     let below = |task: &str, function: &str| {
