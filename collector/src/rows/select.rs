@@ -5,7 +5,9 @@ use std::collections::BinaryHeap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use profiler_core::{Epoch, Outcome, TaskId, TaskTotals, TimeRange, Timestamp, WorkerId};
+use profiler_core::{
+    Epoch, Outcome, TaskId, TaskRecord, TaskTotals, TimeRange, Timestamp, WorkerId,
+};
 
 use super::{Names, Second, TaskRow};
 
@@ -147,18 +149,20 @@ impl NewestTasks {
 
     /// The start of the oldest row that is kept, once there is no room for more.
     pub(crate) fn wanted_from(&self) -> Option<Timestamp> {
-        let is_full = self.newest.len() >= self.limit;
-        self.newest.peek().filter(|_| is_full).map(|row| row.0.record.start)
+        self.last_kept().map(|record| record.start)
     }
 
     /// Whether a task may be among the newest. Of many that start at once only those with the lowest ids
     /// are.
     pub(crate) fn wants(&self, start: Timestamp, id: TaskId) -> bool {
+        let last = self.last_kept();
+        last.is_none_or(|last| (Reverse(start), id) <= (Reverse(last.start), last.id))
+    }
+
+    /// The row that goes when a better one is kept, once there is no room for more.
+    fn last_kept(&self) -> Option<&TaskRecord> {
         let is_full = self.newest.len() >= self.limit;
-        let last = self.newest.peek().filter(|_| is_full);
-        last.is_none_or(|Newest(last)| {
-            (Reverse(start), id) <= (Reverse(last.record.start), last.record.id)
-        })
+        self.newest.peek().filter(|_| is_full).map(|Newest(row)| &row.record)
     }
 
     /// How many rows are kept at most.
