@@ -26,7 +26,7 @@ use profiler_core::{
 use crate::limits::{
     AHEAD_MAX, OPEN_TASKS_BYTES_MAX, WORKER_OPEN_TASKS_BYTES_MAX, WORKER_ROWS_MAX, nanoseconds,
 };
-use crate::rows::{LostTask, TaskRow};
+use crate::rows::{ByStart, LostTask, TaskRow};
 use crate::shares::Account;
 use crate::store::Manifest;
 
@@ -534,12 +534,14 @@ impl Ledger {
         }
         self.places.insert(key, place);
         self.ended_bytes += row.text_bytes();
+        let newest = ByStart::of(&row.record);
         let chunk = self.ended.entry(ChunkKey::of(place)).or_insert_with(|| {
-            Arc::new(Chunk { rows: BTreeMap::new(), start_min: Timestamp::MAX })
+            Arc::new(Chunk { rows: BTreeMap::new(), start_min: Timestamp::MAX, newest })
         });
         // Copies the chunk only while a question reads it.
         let chunk = Arc::make_mut(chunk);
         chunk.start_min = chunk.start_min.min(row.record.start);
+        chunk.newest = chunk.newest.min(newest);
         chunk.rows.insert(place, Arc::new(row));
     }
 

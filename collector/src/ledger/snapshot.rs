@@ -1,12 +1,11 @@
 //! The ledger's rows as one question sees them.
 
-use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use profiler_core::{TaskTotals, TimeRange, Timestamp};
 
-use crate::rows::{NewestTasks, TaskFilter, TaskRow, overlaps};
+use crate::rows::{ByStart, NewestTasks, TaskFilter, TaskRow, overlaps};
 use crate::store::Manifest;
 
 /// Rows that may arrive in a chunk. Few in tests, so that a second has several chunks.
@@ -40,6 +39,8 @@ pub(super) struct Chunk {
     pub(super) rows: BTreeMap<RowPosition, Arc<TaskRow>>,
     /// The earliest start of the rows.
     pub(super) start_min: Timestamp,
+    /// At or before the row that answers list first. Rows that were removed count too.
+    pub(super) newest: ByStart,
 }
 
 /// What one question reads: complete and immutable.
@@ -77,18 +78,21 @@ impl TaskSnapshot {
         self.open.iter().filter(is_kept).for_each(|row| selecting.offer(row));
         let keeps_all = *filter == TaskFilter::default();
         let mut chunks: Vec<&Chunk> = self.chunks.iter().map(Arc::as_ref).collect();
-        chunks.sort_unstable_by_key(|chunk| Reverse(chunk.last_stop()));
+        chunks.sort_unstable_by_key(|chunk| chunk.newest);
         for chunk in chunks {
             if !(keeps_all && chunk.is_within(range)) {
                 chunk.rows.values().filter(is_kept).for_each(|row| selecting.offer(row));
                 continue;
             }
             selecting.count(chunk.rows.len() as u64);
+            if !selecting.wants(chunk.newest) {
+                continue;
+            }
             for (&(stop, _), row) in chunk.rows.iter().rev() {
                 match selecting.wanted_from() {
                     // This row and the earlier ones started no later than they stopped.
                     Some(from) if stop < from => break,
-                    _ if selecting.wants(row.record.start, row.record.id) => {
+                    _ if selecting.wants(ByStart::of(&row.record)) => {
                         selecting.keep(row.clone());
                     }
                     _ => {}

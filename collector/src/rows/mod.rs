@@ -22,7 +22,7 @@ pub(crate) use phase::{EXECUTE, OF_SEVERAL, inside_ns, outside_execute};
 pub(crate) use run::{RunKey, RunRow};
 pub(crate) use second::Second;
 pub(crate) use select::{
-    LongestTasks, NewestTasks, Selection, TaskFilter, TaskOrder, counts_in, overlaps,
+    ByStart, LongestTasks, NewestTasks, Selection, TaskFilter, TaskOrder, counts_in, overlaps,
 };
 pub(crate) use task::{LostTask, TaskRow};
 pub(crate) use telemetry::{ExpectedRow, ResourceRow, TelemetryBatch, TransferRow};

@@ -106,13 +106,28 @@ pub(crate) struct NewestTasks {
 #[derive(PartialEq, Eq, Debug)]
 struct Newest(Arc<TaskRow>);
 
-/// Where a row stands: by start, the newest first; those of one start by the id of the task.
-type Rank<'a> = (Reverse<Timestamp>, TaskId, Epoch, &'a WorkerId);
+/// The order of tasks: by start, the newest first; those of one start by their id.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct ByStart {
+    start: Reverse<Timestamp>,
+    id: TaskId,
+}
+
+impl ByStart {
+    pub(crate) fn new(start: Timestamp, id: TaskId) -> ByStart {
+        ByStart { start: Reverse(start), id }
+    }
+
+    pub(crate) fn of(task: &TaskRecord) -> ByStart {
+        ByStart::new(task.start, task.id)
+    }
+}
 
 impl Newest {
-    fn rank(&self) -> Rank<'_> {
+    /// Two workers may have tasks of one start and id.
+    fn rank(&self) -> (ByStart, Epoch, &WorkerId) {
         let Newest(row) = self;
-        (Reverse(row.record.start), row.record.id, row.epoch, &row.worker)
+        (ByStart::of(&row.record), row.epoch, &row.worker)
     }
 }
 
@@ -136,7 +151,7 @@ impl NewestTasks {
     /// Counts a row, and keeps it if it is among the newest.
     pub(crate) fn offer(&mut self, row: &Arc<TaskRow>) {
         self.count(1);
-        if self.wants(row.record.start, row.record.id) {
+        if self.wants(ByStart::of(&row.record)) {
             self.keep(row.clone());
         }
     }
@@ -154,9 +169,8 @@ impl NewestTasks {
 
     /// Whether a task may be among the newest. Of many that start at once only those with the lowest ids
     /// are.
-    pub(crate) fn wants(&self, start: Timestamp, id: TaskId) -> bool {
-        let last = self.last_kept();
-        last.is_none_or(|last| (Reverse(start), id) <= (Reverse(last.start), last.id))
+    pub(crate) fn wants(&self, task: ByStart) -> bool {
+        self.last_kept().is_none_or(|last| task <= ByStart::of(last))
     }
 
     /// The row that goes when a better one is kept, once there is no room for more.

@@ -1,5 +1,7 @@
 //! Storage: a write-ahead log of acknowledged flushes, and tables made from it.
 
+// Without a client, nothing is in a bucket.
+#[cfg_attr(not(feature = "s3"), allow(dead_code))]
 pub(crate) mod bucket;
 mod compact;
 mod error;
@@ -33,7 +35,9 @@ mod union;
 mod versions;
 pub(crate) mod wal;
 
-pub use bucket::{Ack, PlaceError, StoreName, StorePlace, use_s3_client};
+#[cfg(feature = "s3")]
+pub use bucket::use_s3_client;
+pub use bucket::{Ack, PlaceError, StoreName, StorePlace};
 pub(crate) use bucket::{BucketOperation, BucketTraffic};
 pub use error::StoreError;
 pub(crate) use guard::StoreGuard;

@@ -1,7 +1,6 @@
 //! The newest of many tasks: matching tasks are counted by the columns of the query, and only rows that
 //! may be among the newest are read whole.
 
-use std::cmp::Reverse;
 use std::ops::ControlFlow;
 
 use profiler_core::{TaskId, TimeRange, Timestamp};
@@ -12,7 +11,7 @@ use super::manifest::FileEntry;
 use super::segment::ListSegment;
 use super::tables::Tables;
 use super::union::PartFile;
-use crate::rows::{NewestTasks, TaskFilter, overlaps};
+use crate::rows::{ByStart, NewestTasks, TaskFilter, overlaps};
 
 /// Which tasks to count and select.
 #[derive(Clone, Debug)]
@@ -27,25 +26,16 @@ pub(crate) struct NewestTaskScan<'a> {
 #[derive(Debug)]
 struct RankedRow {
     number: usize,
-    start: i64,
-    id: u64,
+    task: ByStart,
 }
 
-impl RankedRow {
-    /// No row of the group is before this one.
-    fn best(segment: &ListSegment, group: usize) -> RankedRow {
-        let start = segment.number_bounds(group, "start").map_or(i64::MAX, |(_, latest)| latest);
-        let ids = segment.number_bounds(group, "id");
-        // Ids are stored as signed numbers: those from 2^63 on would be the lowest.
-        let id =
-            ids.filter(|(lowest, _)| *lowest >= 0).map_or(0, |(lowest, _)| lowest.unsigned_abs());
-        RankedRow { number: 0, start, id }
-    }
-
-    /// As in [`NewestTasks`], lowest first.
-    fn rank(&self) -> (Reverse<i64>, u64) {
-        (Reverse(self.start), self.id)
-    }
+/// At or before all rows of a group.
+fn first_of(segment: &ListSegment, group: usize) -> ByStart {
+    let start = segment.number_bounds(group, "start").map_or(i64::MAX, |(_, latest)| latest);
+    let ids = segment.number_bounds(group, "id");
+    // Ids are stored as signed numbers: those from 2^63 on would be the lowest.
+    let id = ids.filter(|(lowest, _)| *lowest >= 0).map_or(0, |(lowest, _)| lowest.unsigned_abs());
+    ByStart::new(Timestamp::from_unix_ns(start), TaskId(id))
 }
 
 impl<'a> NewestTaskScan<'a> {
@@ -76,21 +66,18 @@ impl<'a> NewestTaskScan<'a> {
     ) -> Result<(), StoreError> {
         let Some(counts) = self.counts(segment, group)? else { return Ok(()) };
         selecting.count(counts.iter().filter(|counts| **counts).count() as u64);
-        let best = RankedRow::best(segment, group);
-        let is_wanted =
-            |row: &RankedRow| selecting.wants(Timestamp::from_unix_ns(row.start), TaskId(row.id));
-        if !is_wanted(&best) {
+        if !selecting.wants(first_of(segment, group)) {
             return Ok(());
         }
         let mut rows = Self::ranked(segment, group)?;
-        rows.retain(|row| counts[row.number] && is_wanted(row));
+        rows.retain(|row| counts[row.number] && selecting.wants(row.task));
         // Of the tasks of this group only the newest `limit` are read, and those that have the id of the
         // last of them.
-        let mut ranks: Vec<_> = rows.iter().map(RankedRow::rank).collect();
-        let last = ranks.len().checked_sub(1).map(|last| last.min(selecting.limit() - 1));
-        let last = last.map(|last| *ranks.select_nth_unstable(last).1);
+        let mut tasks: Vec<ByStart> = rows.iter().map(|row| row.task).collect();
+        let last = tasks.len().checked_sub(1).map(|last| last.min(selecting.limit() - 1));
+        let last = last.map(|last| *tasks.select_nth_unstable(last).1);
         let mut is_selected = vec![false; counts.len()];
-        for row in rows.iter().filter(|row| Some(row.rank()) <= last) {
+        for row in rows.iter().filter(|row| Some(row.task) <= last) {
             is_selected[row.number] = true;
         }
         let ranges = segment.ranges_where(group, is_selected.into_iter());
@@ -108,10 +95,10 @@ impl<'a> NewestTaskScan<'a> {
         let starts = segment.numbers(group, "start")?;
         let ids = segment.numbers(group, "id")?;
         let rows = starts.into_iter().zip(ids).enumerate();
-        let ranked = rows.map(|(number, (start, id))| RankedRow {
-            number,
-            start: start.unwrap_or_default(),
-            id: id.unwrap_or_default().cast_unsigned(),
+        let ranked = rows.map(|(number, (start, id))| {
+            let start = Timestamp::from_unix_ns(start.unwrap_or_default());
+            let id = TaskId(id.unwrap_or_default().cast_unsigned());
+            RankedRow { number, task: ByStart::new(start, id) }
         });
         Ok(ranked.collect())
     }
@@ -172,7 +159,7 @@ impl Tables {
         }
         let segment = self.list::<SealedTask>(file)?;
         let mut groups: Vec<usize> = (0..segment.group_count()).collect();
-        groups.sort_by_key(|group| RankedRow::best(&segment, *group).rank());
+        groups.sort_by_key(|group| first_of(&segment, *group));
         for group in groups {
             if go_on().is_break() {
                 break;

@@ -3,6 +3,7 @@
 //! No call needs a runtime. They work on any thread that may block, so also in `spawn_blocking`, but
 //! not on a thread that drives futures.
 
+#[cfg_attr(not(feature = "s3"), allow(dead_code))]
 mod in_bucket;
 
 use std::collections::BTreeSet;

@@ -5,6 +5,7 @@
 //! has the argument why nothing counts twice.
 
 mod cache;
+#[cfg(feature = "s3")]
 mod client;
 mod create;
 mod owner;
@@ -225,6 +226,7 @@ static CLIENT: OnceLock<Connect> = OnceLock::new();
 
 /// Lets stores of this process be in buckets. Call it first. The linker leaves the client out of a program that
 /// does not, which is 1.7 MB smaller.
+#[cfg(feature = "s3")]
 pub fn use_s3_client() {
     CLIENT.get_or_init(|| client::connect);
 }
