@@ -159,7 +159,7 @@ impl Tables {
         }
         let segment = self.list::<SealedTask>(file)?;
         let mut groups: Vec<usize> = (0..segment.group_count()).collect();
-        groups.sort_by_key(|group| first_of(&segment, *group));
+        groups.sort_by_cached_key(|group| first_of(&segment, *group));
         for group in groups {
             if go_on().is_break() {
                 break;

@@ -11,11 +11,11 @@ use serde_json::Value;
 
 use crate::harness::{Collector, alone, emberline, output, run};
 
-/// Largest distance of a moment from the fleet's own record, both relative to the task's start, except
-/// for [`slewed_ns`].
+/// Largest distance of a moment from the fleet's own record, both relative to the task's start, besides
+/// [`SLEW_PPM`].
 const SLACK_NS: i64 = 1_000_000;
-/// The agent spreads a correction of its clock's offset: 200 ns of each millisecond at most. The first
-/// estimate on a busy machine is off by some milliseconds.
+/// By how much a correction of the agent's clock offset changes a length while it is spread, if it is of
+/// 12 ms or less. The first estimate on a busy machine is off by some milliseconds.
 const SLEW_PPM: i64 = 200;
 /// Range in which a row is looked up; keys are unique. `clocks` checks the accuracy of clock
 /// offsets.
@@ -98,16 +98,12 @@ impl Bounds {
         Bounds { before: readings.0.cast_signed(), after: readings.1.cast_signed() }
     }
 
-    /// Whether a time in the ledger is within the bounds, both since the start of a task.
-    fn contain(self, moment_ns: i64) -> bool {
-        let slack_ns = SLACK_NS + slewed_ns(moment_ns);
-        (self.before - slack_ns..=self.after + slack_ns).contains(&moment_ns)
+    /// Whether a length in the ledger is within the bounds: a moment since the start of a task, or a sum.
+    fn contain(self, length_ns: i64) -> bool {
+        let slewed_ns = length_ns.abs() * SLEW_PPM / 1_000_000;
+        let slack_ns = SLACK_NS + slewed_ns;
+        (self.before - slack_ns..=self.after + slack_ns).contains(&length_ns)
     }
-}
-
-/// The most that corrections of a clock change a length by.
-fn slewed_ns(length_ns: i64) -> i64 {
-    length_ns.abs() * SLEW_PPM / 1_000_000
 }
 
 fn start_of(row: &Value) -> i64 {
@@ -208,8 +204,7 @@ fn check_phases(
             phase["duration_ns"].as_i64().unwrap();
     }
     for (name, (least, most, told)) in sums {
-        let slack_ns = SLACK_NS + slewed_ns(told);
-        assert!((least - slack_ns..=most + slack_ns).contains(&told), "{name} in {row}");
+        assert!(Bounds { before: least, after: most }.contain(told), "{name} in {row}");
     }
 }
 

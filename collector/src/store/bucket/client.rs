@@ -4,12 +4,15 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
+use object_store::client::{
+    HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpService, ReqwestConnector,
+};
 use object_store::path::Path;
 use object_store::prefix::PrefixStore;
-use object_store::{BackoffConfig, ClientConfigKey, RetryConfig};
+use object_store::{BackoffConfig, ClientConfigKey, ClientOptions, RetryConfig};
 use tokio::runtime::{Builder, Handle, Runtime};
 
-use super::requests::CountingConnector;
+use super::requests::{count_answer, count_request};
 use super::{Bucket, Patience, StoreName, TableCache};
 use crate::limits::{BUCKET_REQUEST_MAX, BUCKET_RETRIES_MAX, BUCKET_RETRY_MAX};
 use crate::store::error::StoreError;
@@ -69,4 +72,32 @@ pub(super) fn connect(
     let store = PrefixStore::new(client.build().map_err(failed)?, Path::from(root.as_str()));
     let bucket = Bucket::new(place.clone(), Some(runtime()?), Patience::DEFAULT, cache);
     Ok(Objects::in_bucket(Arc::new(store), bucket))
+}
+
+/// Connects clients whose requests are counted.
+#[derive(Debug)]
+struct CountingConnector;
+
+impl HttpConnector for CountingConnector {
+    fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
+        let client = ReqwestConnector::default().connect(options)?;
+        Ok(HttpClient::new(CountingService(client)))
+    }
+}
+
+#[derive(Debug)]
+struct CountingService(HttpClient);
+
+#[async_trait::async_trait]
+impl HttpService for CountingService {
+    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        let query = request.uri().query().unwrap_or_default();
+        let bytes = request.body().content_length() as u64;
+        count_request(request.method().as_str(), query, bytes);
+        let response = self.0.execute(request).await?;
+        let length = response.headers().get("content-length");
+        let length = length.and_then(|value| value.to_str().ok()?.parse().ok());
+        count_answer(length.unwrap_or(0));
+        Ok(response)
+    }
 }

@@ -1,12 +1,6 @@
 //! Counts requests to buckets, for which their providers charge.
 
-#[cfg(feature = "s3")]
-mod connector;
-
 use std::sync::atomic::{AtomicU64, Ordering};
-
-#[cfg(feature = "s3")]
-pub(super) use self::connector::CountingConnector;
 
 /// The requests of this process, to all buckets.
 static COUNTS: Counts = Counts {
@@ -51,6 +45,19 @@ impl BucketOperation {
             BucketOperation::Delete => "delete",
         }
     }
+
+    fn of(method: &str, query: &str) -> BucketOperation {
+        let has = |name: &str| {
+            query.split('&').any(|part| part.split('=').next().unwrap_or_default() == name)
+        };
+        match method {
+            "GET" | "HEAD" if has("list-type") => BucketOperation::List,
+            "GET" | "HEAD" => BucketOperation::Get,
+            "DELETE" => BucketOperation::Delete,
+            "POST" if has("delete") => BucketOperation::Delete,
+            _ => BucketOperation::Put,
+        }
+    }
 }
 
 /// What this process has asked of buckets since its start. Each try counts.
@@ -75,5 +82,39 @@ impl BucketTraffic {
 
     pub(crate) fn requests(&self, operation: BucketOperation) -> u64 {
         self.requests[operation as usize]
+    }
+}
+
+/// Counts a request by its method, its query and the bytes of its body.
+pub(super) fn count_request(method: &str, query: &str, sent_bytes: u64) {
+    let operation = BucketOperation::of(method, query);
+    COUNTS.requests[operation as usize].fetch_add(1, Ordering::Relaxed);
+    COUNTS.sent_bytes.fetch_add(sent_bytes, Ordering::Relaxed);
+}
+
+/// Counts the bytes of an answer's body.
+pub(super) fn count_answer(received_bytes: u64) {
+    COUNTS.received_bytes.fetch_add(received_bytes, Ordering::Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_told_apart_by_method_and_query() {
+        for (method, query, expected) in [
+            ("GET", "", BucketOperation::Get),
+            ("HEAD", "", BucketOperation::Get),
+            ("GET", "list-type=2&prefix=c1%2F", BucketOperation::List),
+            ("GET", "prefix=list-type&list-type=2", BucketOperation::List),
+            ("GET", "prefix=list-type", BucketOperation::Get),
+            ("PUT", "", BucketOperation::Put),
+            ("POST", "delete", BucketOperation::Delete),
+            ("POST", "uploads", BucketOperation::Put),
+            ("DELETE", "", BucketOperation::Delete),
+        ] {
+            assert_eq!(BucketOperation::of(method, query), expected, "{method} {query}");
+        }
     }
 }
