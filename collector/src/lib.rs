@@ -46,6 +46,7 @@ pub mod limits;
 mod log_limit;
 mod naming;
 mod packed;
+mod priority;
 mod pushed;
 mod query;
 mod recovery;

@@ -17,6 +17,7 @@ use crate::ingest::Ingest;
 use crate::late_hours::LateHours;
 use crate::ledger::LedgerBatch;
 use crate::limits::{MAINTAIN_EVERY, SEAL_RETRY_AFTER, SWEEP_EVERY};
+use crate::priority::Priority;
 use crate::rows::{SessionRecord, StoredWindow, TelemetryBatch};
 use crate::state::CollectorState;
 use crate::store::{Manifest, Retention, SealBatch, StoreError, task_nodes};
@@ -26,9 +27,9 @@ use crate::tree;
 /// Name of the thread that seals.
 const THREAD_NAME: &str = "emberline-store";
 
-/// The thread's niceness. Agents wait for ingest, so ingest goes first: where there is not enough CPU
-/// for both, sealing gets a third as much. Not nicer, because ingest waits for locks of this thread.
-const NICENESS: i32 = 5;
+/// How much lower the thread's priority is. Agents wait for ingest, so ingest goes first: where there is not
+/// enough CPU for both, sealing gets a third as much. Not lower, because ingest waits for locks of this thread.
+const PRIORITY_STEPS: i32 = 5;
 
 /// A sealing that failed. Its rows stay in memory and in the log.
 #[derive(Debug, thiserror::Error)]
@@ -240,10 +241,7 @@ impl SealerThread {
 
 /// Makes the calling thread, and those that it starts, give way to ingest.
 pub(crate) fn give_way() {
-    // On Linux a thread has a niceness of its own; `None` is the calling thread.
-    if let Err(error) = rustix::process::setpriority_process(None, NICENESS) {
-        tracing::debug!(%error, "sealing runs at the priority of ingest");
-    }
+    Priority::lowered_by(PRIORITY_STEPS).apply();
 }
 
 fn seal_until_stopped(stop: &StopSignal, sealer: &Weak<Sealer>) {

@@ -2,7 +2,7 @@
 //! use the tree and the session. It is therefore applied in slices, each under their locks.
 
 use std::borrow::Cow;
-use std::sync::RwLock;
+use std::sync::{Arc, RwLock};
 use std::thread;
 
 use profiler_core::Timestamp;
@@ -98,7 +98,7 @@ impl Ingest {
         received_at: Timestamp,
     ) -> Result<SliceOutcome, StaleStream> {
         let mut session = attachment.session(received_at)?;
-        let translation = &mut session.translation;
+        let translation = Arc::make_mut(&mut session.translation);
         let applied = pending.apply(&self.state.tree, translation, &attachment.account);
         Ok(match applied {
             Ok(true) => SliceOutcome::More,

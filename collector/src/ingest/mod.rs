@@ -30,8 +30,8 @@ use crate::limits::{
 use crate::log_limit::{Admitted, LineLimit};
 use crate::rows::{AgentInfo, CheckedFlush, Disconnect, DisconnectReason, RunRow};
 use crate::session::{
-    CommitLock, Displaced, FlushChecker, HelloError, NoRoom, OpenSession, Presence, Session,
-    SessionCell, check_hello,
+    CommitLock, Displaced, FlushBasis, FlushChecker, HelloError, NoRoom, OpenSession, Presence,
+    Session, SessionCell, check_hello,
 };
 use crate::shares::{Account, Quota, QuotaExceeded, SessionSlot, Turns, UnsealedShares};
 use crate::state::CollectorState;
@@ -444,12 +444,12 @@ impl Ingest {
         waiting: &[ReceivedFlush],
     ) -> Result<Verdict, StreamError> {
         let last = waiting.last().expect("the caller has a flush");
-        let mut session = attachment.session(last.at)?;
+        // Not locked meanwhile: a large flush takes tens of milliseconds, and a list of workers locks each session.
+        let basis = attachment.session(last.at)?.flush_basis();
         let mut flushes: Vec<CheckedFlush> = Vec::new();
         let mut records = LogRecords::new();
-        let mut stored_ns = session.stored_ns;
+        let FlushBasis { mut acked_seq, mut next_seq, mut stored_ns, .. } = basis;
         for ReceivedFlush { flush, at, .. } in waiting {
-            let acked_seq = flushes.last().map_or(session.acked_seq, |flush| flush.seq);
             let seq = flush.seq;
             let receipt = || Some(self.receipt(flush.sent_at_ns, *at));
             if seq != 0 && seq <= acked_seq {
@@ -458,8 +458,6 @@ impl Ingest {
                 }
                 break;
             }
-            let next_seq =
-                flushes.last().map_or(session.next_seq(), |flush| flush.seq.saturating_add(1));
             if seq != next_seq {
                 if flushes.is_empty() {
                     return Err(OutOfOrder { seq, next_seq }.into());
@@ -469,13 +467,13 @@ impl Ingest {
             let checker = FlushChecker {
                 worker: &attachment.cell.worker,
                 epoch: attachment.cell.epoch,
-                translation: &session.translation,
+                translation: &basis.translation,
                 tree: &self.state.tree,
                 now: *at,
                 behind_max: self.behind_max(&attachment.cell.worker),
                 tasks_max: self.state.limits.flush_tasks_max,
-                started_at: session.agent.started_at,
-                first_seen: session.first_seen,
+                started_at: basis.started_at,
+                first_seen: basis.first_seen,
                 stored_ns,
             };
             let checked = checker.check(flush).and_then(|checked| {
@@ -484,11 +482,14 @@ impl Ingest {
             });
             match checked {
                 Ok((checked, record)) => {
+                    acked_seq = seq;
+                    next_seq = seq.saturating_add(1);
                     stored_ns = stored_ns.saturating_add(checked.weight_ns());
                     flushes.push(checked);
                     records.push(record);
                 }
                 Err(error) if flushes.is_empty() => {
+                    let mut session = attachment.session(last.at)?;
                     session.refuse_next_flush();
                     let answer = refuse(&mut session, seq, error.to_string(), receipt());
                     return Ok(Verdict::Answer(answer));

@@ -69,7 +69,8 @@ pub(crate) type CommitLock = OwnedMutexGuard<()>;
 #[derive(Debug, Default)]
 pub(crate) struct Session {
     pub(crate) agent: AgentInfo,
-    pub(crate) translation: Translation,
+    /// Shared with the check of a flush.
+    pub(crate) translation: Arc<Translation>,
     /// Highest sequence number that was applied.
     pub(crate) acked_seq: u64,
     /// The flush that the present stream must add next. Above `acked_seq + 1` after refused flushes, and
@@ -116,6 +117,23 @@ pub(crate) enum Presence {
     /// It sent Goodbye, was away for too long, or the worker lives on under another epoch. Its
     /// running tasks have ended as lost.
     Gone(Disconnect),
+}
+
+/// The part of a session that flushes are checked against. Nothing of it changes until the next flush or
+/// dictionary of the stream that has the session's [`CommitLock`].
+#[derive(Debug)]
+pub(crate) struct FlushBasis {
+    pub(crate) translation: Arc<Translation>,
+    /// Highest sequence number that was applied.
+    pub(crate) acked_seq: u64,
+    /// The flush that must come next.
+    pub(crate) next_seq: u64,
+    /// Weight of the flushes before it.
+    pub(crate) stored_ns: u64,
+    /// When the worker started, by the agent's clock.
+    pub(crate) started_at: Timestamp,
+    /// When its first stream began.
+    pub(crate) first_seen: Timestamp,
 }
 
 impl Presence {
@@ -181,7 +199,7 @@ impl Session {
     /// Drops what only describes its agent or saves it work: the agent sends it again.
     fn forget_agent(&mut self) {
         self.agent = AgentInfo::default();
-        self.translation = Translation::default();
+        self.translation = Arc::default();
     }
 
     /// Ends its stream, if one is open.
@@ -220,9 +238,16 @@ impl Session {
         record.agent
     }
 
-    /// The flush that must come next.
-    pub(crate) fn next_seq(&self) -> u64 {
-        self.next_seq
+    /// What the next flush must fit.
+    pub(crate) fn flush_basis(&self) -> FlushBasis {
+        FlushBasis {
+            translation: self.translation.clone(),
+            acked_seq: self.acked_seq,
+            next_seq: self.next_seq,
+            stored_ns: self.stored_ns,
+            started_at: self.agent.started_at,
+            first_seen: self.first_seen,
+        }
     }
 
     /// Records that the next flush is refused. It does not count as acknowledged: an agent that does not

@@ -1,10 +1,16 @@
 //! Fleets that are larger than a list.
 
+use std::thread;
+use std::time::{Duration, Instant};
+
 use api::{LabelCount, WorkerNamesAnswer};
 use profiler_core::Epoch;
 
 use super::*;
 use crate::query::{FleetView, WorkerNamesQuery};
+use crate::session::FlushChecker;
+
+const PATIENCE: Duration = Duration::from_secs(20);
 
 fn parsed(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
     pairs.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect()
@@ -100,4 +106,75 @@ fn menus_find_workers_and_labels_by_a_part_of_their_name() {
         let error = WorkerNamesQuery::parse(&parsed(&[("limit", limit)])).unwrap_err().to_string();
         assert!(error.contains("1000"), "{error}");
     }
+}
+
+fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "{what}");
+        thread::yield_now();
+    }
+}
+
+/// A worker that has counted time and a task, its stream, and its flush. The collector has the dictionary.
+fn ready(collector: &Collector) -> (Attachment, v1::Flush) {
+    let mut worker = TestWorker::new("w", 1);
+    let attachment = attach(collector, &worker, 50).attachment;
+    worker.count("load;main", State::Cpu, 3);
+    let task = worker.task(1, "load", (50, Some(51)));
+    let flush = worker.flush(50, vec![task]);
+    while let Some(dictionary) = worker.dictionary() {
+        collector.ingest.receive_dictionary(&attachment, &dictionary, at(50)).unwrap();
+    }
+    (attachment, flush)
+}
+
+/// A list of workers locks each session, and the check of a large flush takes tens of milliseconds.
+#[test]
+fn a_session_is_unlocked_while_its_flush_is_checked() {
+    let collector = collector(50);
+    let (attachment, flush) = ready(&collector);
+    // The check reads the tree.
+    let tree = write(&collector.state.tree);
+    thread::scope(|scope| {
+        let receive = || at_once(collector.ingest.receive_flush(&attachment, &flush, at(51)));
+        let receiving = scope.spawn(receive);
+        wait_until("the session is unlocked during the check", || {
+            let session = attachment.cell.state.try_lock();
+            session.is_ok_and(|session| session.last_seen == at(51))
+        });
+        drop(tree);
+        assert!(matches!(receiving.join().unwrap(), Ok(Kind::Ack(v1::Ack { seq: 1, .. }))));
+    });
+}
+
+#[test]
+fn a_session_is_unlocked_while_its_flush_is_inserted() {
+    let collector = collector(50);
+    let state = &collector.state;
+    let (attachment, flush) = ready(&collector);
+    let cell = &*attachment.cell;
+    let basis = lock(&cell.state).flush_basis();
+    let checker = FlushChecker {
+        worker: &cell.worker,
+        epoch: cell.epoch,
+        translation: &basis.translation,
+        tree: &state.tree,
+        now: at(51),
+        behind_max: PATIENCE,
+        tasks_max: 1,
+        started_at: basis.started_at,
+        first_seen: basis.first_seen,
+        stored_ns: 0,
+    };
+    let checked = checker.check(&flush).unwrap();
+    let ledger = write(&state.ledger);
+    thread::scope(|scope| {
+        let inserting = scope.spawn(|| state.apply(cell, vec![checked]));
+        wait_until("the window is inserted before the tasks", || read(&state.windows).count() == 1);
+        wait_until("the session is unlocked meanwhile", || cell.state.try_lock().is_ok());
+        drop(ledger);
+        inserting.join().unwrap();
+    });
+    assert_eq!(lock(&cell.state).acked_seq, 1);
 }

@@ -7,15 +7,13 @@
 use std::io;
 use std::sync::OnceLock;
 
-use rustix::process::{getpriority_process, setpriority_process};
 use tokio::runtime::{Builder, Handle, Runtime};
 
-/// How much the threads yield that serve crowds: less than sealing does. They have a third of a processor
-/// that one other thread wants too, so a lock that one of them has is soon free.
-const CROWD_NICENESS: i32 = 3;
+use crate::priority::Priority;
 
-/// The lowest priority of a thread.
-const NICENESS_MAX: i32 = 19;
+/// How much lower their priority is: less than that of sealing. They have a third of a processor that one
+/// other thread wants too, so a lock that one of them has is soon free.
+const PRIORITY_STEPS: i32 = 3;
 
 /// The threads, which start when they are first needed.
 #[derive(Debug, Default)]
@@ -50,15 +48,11 @@ impl Drop for Crowd {
 
 fn start() -> io::Result<Runtime> {
     // Absolute, because threads inherit the priority of the one that starts them.
-    let niceness = getpriority_process(None)?.saturating_add(CROWD_NICENESS).min(NICENESS_MAX);
+    let priority = Priority::lowered_by(PRIORITY_STEPS);
     Builder::new_multi_thread()
         .enable_all()
         .thread_name("emberline-crowd")
-        .on_thread_start(move || {
-            if let Err(error) = setpriority_process(None, niceness) {
-                tracing::warn!(%error, "the priority of a thread could not be lowered");
-            }
-        })
+        .on_thread_start(move || priority.apply())
         .build()
 }
 
@@ -70,8 +64,8 @@ mod tests {
 
     #[tokio::test]
     async fn all_its_threads_yield() {
-        let niceness = || getpriority_process(None).unwrap();
-        let expected = (niceness() + CROWD_NICENESS).min(NICENESS_MAX);
+        let niceness = || Priority::lowered_by(0).niceness().unwrap();
+        let expected = Priority::lowered_by(PRIORITY_STEPS).niceness().unwrap();
         let crowd = Crowd::default();
         let both = async move { (niceness(), spawn_blocking(niceness).await.unwrap()) };
         assert_eq!(crowd.handle().spawn(both).await.unwrap(), (expected, expected));

@@ -81,16 +81,22 @@ impl Attack {
         }
     }
 
-    /// What is stored before the attack, if anything: queries take longer with it, attacked or not.
+    /// What is stored before the attack or by it, if anything: queries take longer with it, attacked or not.
     pub(super) fn data(self) -> Option<&'static str> {
         match self {
+            Attack::LargeFlushes => Some("with their tasks, afterwards"),
             Attack::GreedyReaders => Some("with their 200,000 tasks, alone"),
             Attack::Suggestions => Some("with 10,000 names, alone"),
             _ => None,
         }
     }
 
-    /// Stores that.
+    /// Whether the attack itself stores the data, so that the run alone with it is the one afterwards.
+    pub(super) fn leaves_data(self) -> bool {
+        self == Attack::LargeFlushes
+    }
+
+    /// Stores what is stored before the attack.
     pub(super) async fn prepare(self, address: SocketAddr, counters: Counters) {
         match self {
             Attack::GreedyReaders => {

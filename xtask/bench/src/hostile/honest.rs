@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(15);
 const ATTACH_MAX: Duration = Duration::from_secs(10);
 
 /// What the reader asks, in turns.
-const QUERIES: [&str; 3] =
+pub(super) const QUERIES: [&str; 3] =
     ["/api/v1/workers", "/api/v1/profile?from=-5m", "/api/v1/tasks?limit=50"];
 
 /// Both of them.
@@ -38,7 +38,8 @@ pub(super) struct Honest {
 
 #[derive(Default)]
 struct Reads {
-    milliseconds: Vec<f64>,
+    /// Of each of [`QUERIES`].
+    milliseconds: [Vec<f64>; QUERIES.len()],
     /// Queries without a good answer in time.
     failed: u64,
     started: u64,
@@ -53,6 +54,8 @@ pub(super) struct Measured {
     /// Median and p99, since the flush was due.
     pub(super) acks_ms: [f64; 2],
     pub(super) reads_ms: [f64; 2],
+    /// The same for each of [`QUERIES`].
+    pub(super) queries_ms: [[f64; 2]; QUERIES.len()],
     /// Failed queries, broken streams and rejected flushes.
     pub(super) errors: u64,
     pub(super) memory_peak_bytes: u64,
@@ -104,16 +107,17 @@ impl Honest {
         let violations = u64::from(self.fleet.check().is_err());
         let acks = self.fleet.take_latencies().since_due;
         let mut reads = self.take_reads();
-        let open = reads.started - reads.failed - reads.milliseconds.len() as u64;
+        let mut all = reads.milliseconds.concat();
+        let open = reads.started - reads.failed - all.len() as u64;
         // Those of the last moment are open without a reason to blame.
         let late = open.saturating_sub(2);
-        reads.milliseconds.sort_by(f64::total_cmp);
         let of_acks = |quantile| acks.value_at_quantile(quantile) as f64 / 1e3;
         Measured {
             acks: acks.len(),
             reads: reads.started,
             acks_ms: [of_acks(0.5), of_acks(0.99)],
-            reads_ms: [0.5, 0.99].map(|quantile| at_quantile(&reads.milliseconds, quantile)),
+            reads_ms: median_and_p99(&mut all),
+            queries_ms: reads.milliseconds.each_mut().map(|times| median_and_p99(times)),
             errors: broken + violations + reads.failed + late,
             memory_peak_bytes: 0,
             attackers: "–".to_owned(),
@@ -130,17 +134,21 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The value of a sorted list; infinite if it is empty.
-fn at_quantile(sorted: &[f64], quantile: f64) -> f64 {
-    let last = sorted.len().saturating_sub(1);
-    sorted.get((last as f64 * quantile).ceil() as usize).copied().unwrap_or(f64::INFINITY)
+/// Infinite if there are no times.
+fn median_and_p99(times: &mut [f64]) -> [f64; 2] {
+    times.sort_by(f64::total_cmp);
+    let last = times.len().saturating_sub(1) as f64;
+    [0.5, 0.99].map(|quantile| {
+        let index = (last * quantile).ceil() as usize;
+        times.get(index).copied().unwrap_or(f64::INFINITY)
+    })
 }
 
 /// Asks at fixed times, whether or not earlier queries are answered.
 async fn read(address: SocketAddr, reads: Arc<Mutex<Reads>>) {
     let mut ticks = interval(INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
-    for query in QUERIES.iter().cycle() {
+    for (number, query) in QUERIES.iter().enumerate().cycle() {
         let due = ticks.tick().await;
         let reads = reads.clone();
         let round = {
@@ -155,7 +163,7 @@ async fn read(address: SocketAddr, reads: Arc<Mutex<Reads>>) {
                 _ if reads.round != round => {}
                 Ok(Ok(true)) => {
                     let took = Instant::now().saturating_duration_since(due.into_std());
-                    reads.milliseconds.push(took.as_secs_f64() * 1e3);
+                    reads.milliseconds[number].push(took.as_secs_f64() * 1e3);
                 }
                 _ => reads.failed += 1,
             }

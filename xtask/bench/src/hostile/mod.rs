@@ -19,7 +19,7 @@ use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 
 use self::attack::{Attack, Counters};
-use self::honest::{Honest, Measured};
+use self::honest::{Honest, Measured, QUERIES};
 use super::ingest::raise_file_limit;
 use super::sampler::machine;
 
@@ -78,13 +78,16 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     };
     let alone = bench.alone()?;
     let mut rows = vec![row("alone", &alone, None)];
+    let mut queries = vec![queries_row("alone", &alone)];
     for &attack in Attack::all() {
         if options.attacks.is_empty() || options.attacks.contains(&attack) {
             let Attacked { alone_with_data, attacked } = bench.attacked(attack)?;
             if let (Some(name), Some(alone)) = (attack.data(), &alone_with_data) {
                 rows.push(row(name, alone, None));
+                queries.push(queries_row(name, alone));
             }
             let alone = alone_with_data.as_ref().unwrap_or(&alone);
+            queries.push(queries_row(attack.name(), &attacked));
             rows.push(row(attack.name(), &attacked, Some(alone)));
         }
     }
@@ -94,6 +97,11 @@ pub(crate) fn run(options: &Options) -> Result<()> {
          alone, 0 errors, ≤ {MEMORY_MB_MAX} MB | attackers |\n|---|--:|--:|--:|--:|---|---|"
     );
     rows.iter().for_each(|row| println!("{row}"));
+    println!(
+        "\nReads by query, p50 / p99 ms:\n\n| next to | {} |\n|---|--:|--:|--:|",
+        QUERIES.join(" | ")
+    );
+    queries.iter().for_each(|row| println!("{row}"));
     Ok(())
 }
 
@@ -113,7 +121,7 @@ struct Bed {
 
 /// What was measured around an attack.
 struct Attacked {
-    /// Before it, if it needs data.
+    /// Before it, if it needs data; after it, if it leaves some.
     alone_with_data: Option<Measured>,
     attacked: Measured,
 }
@@ -162,14 +170,24 @@ impl Bench {
         let address = bed.running.address;
         let counters = Counters::default();
         self.attackers.block_on(attack.prepare(address, counters.clone()));
-        let alone_with_data = attack.data().map(|_| self.measure(&mut bed)).transpose()?;
+        let is_measured_before = attack.data().is_some() && !attack.leaves_data();
+        let mut alone_with_data = is_measured_before.then(|| self.measure(&mut bed)).transpose()?;
         let attackers = self.attackers.spawn(attack.run(address, counters.clone()));
         let mut attacked = self.measure(&mut bed)?;
         attacked.attackers = attack.report(&counters);
-        self.end(bed)?;
         attackers.abort();
+        if attack.leaves_data() {
+            thread::sleep(WARM_UP);
+            alone_with_data = Some(self.measure(&mut bed)?);
+        }
+        self.end(bed)?;
         Ok(Attacked { alone_with_data, attacked })
     }
+}
+
+fn queries_row(name: &str, measured: &Measured) -> String {
+    let pairs = measured.queries_ms.map(|[p50, p99]| format!("{p50:.1} / {p99:.1}"));
+    format!("| {name} | {} |", pairs.join(" | "))
 }
 
 fn row(name: &str, measured: &Measured, alone: Option<&Measured>) -> String {
