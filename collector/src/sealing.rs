@@ -15,7 +15,7 @@ use profiler_core::Timestamp;
 
 use crate::ingest::Ingest;
 use crate::late_hours::LateHours;
-use crate::ledger::LedgerBatch;
+use crate::ledger::{LedgerBatch, TakenRows};
 use crate::limits::{MAINTAIN_EVERY, SEAL_RETRY_AFTER, SWEEP_EVERY};
 use crate::priority::Priority;
 use crate::rows::{SessionRecord, StoredWindow, TelemetryBatch};
@@ -43,7 +43,7 @@ pub(crate) enum SealError {
 /// The rows of one sealing, taken at one moment.
 struct Unsealed {
     windows: Vec<Arc<StoredWindow>>,
-    ledger: LedgerBatch,
+    ledger: TakenRows,
     sessions: Vec<SessionRecord>,
     telemetry: TelemetryBatch,
 }
@@ -99,16 +99,16 @@ impl Sealer {
             Some(log) => log.cut(take)?,
             None => (0, take()),
         };
-        let LedgerBatch { ended, totals, .. } = &unsealed.ledger;
+        let LedgerBatch { ended, open, lost_tasks, totals } = unsealed.ledger.into_batch();
         // These may add nodes, which are then among the unsealed ones.
-        let task_nodes = task_nodes(&mut *write(&state.tree), ended, totals);
+        let task_nodes = task_nodes(&mut &state.tree, &ended, &totals);
         let batch = SealBatch {
             windows: &unsealed.windows,
-            tasks: ended,
-            totals,
+            tasks: &ended,
+            totals: &totals,
             task_nodes: &task_nodes,
-            running: &unsealed.ledger.open,
-            lost_tasks: &unsealed.ledger.lost_tasks,
+            running: &open,
+            lost_tasks: &lost_tasks,
             sessions: &unsealed.sessions,
             telemetry: &unsealed.telemetry,
             tree: &tree::unsealed(&state.tree, state.tables.sealed_tree()),
@@ -134,12 +134,12 @@ impl Sealer {
         let sessions = lock(&state.registry).all();
         lock(&self.ingest.late).take_for_sealing();
         self.ingest.unsealed_shares.take_for_sealing();
-        Unsealed {
-            sessions: sessions.iter().map(|cell| cell.record()).collect(),
-            windows: write(&state.windows).take_for_sealing(),
-            ledger: write(&state.ledger).take_for_sealing(state.clock.now()),
-            telemetry: write(&state.telemetry).take_for_sealing(),
-        }
+        let sessions = sessions.iter().map(|cell| cell.record()).collect();
+        // A lock each, because those of one expression are all released at its end.
+        let windows = write(&state.windows).take_for_sealing();
+        let ledger = write(&state.ledger).take_for_sealing(state.clock.now());
+        let telemetry = write(&state.telemetry).take_for_sealing();
+        Unsealed { windows, ledger, sessions, telemetry }
     }
 
     /// Merges small files, drops expired ones, deletes garbage.

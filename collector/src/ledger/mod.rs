@@ -152,6 +152,26 @@ pub(crate) struct LedgerBatch {
     pub(crate) totals: Vec<Arc<TaskTotals>>,
 }
 
+/// What [`Ledger::take_for_sealing`] takes: pointers to chunks, because others wait for the ledger meanwhile.
+#[derive(Debug)]
+pub(crate) struct TakenRows {
+    chunks: Vec<Arc<Chunk>>,
+    open: Vec<Arc<TaskRow>>,
+    lost_tasks: Vec<LostTask>,
+    totals: Vec<Arc<TaskTotals>>,
+    /// Dropped with the rest, which takes longer than to take it.
+    _places: KeyedMap<TaskKey, RowPosition>,
+}
+
+impl TakenRows {
+    /// The rows. To be called without the ledger's lock.
+    pub(crate) fn into_batch(self) -> LedgerBatch {
+        let TakenRows { chunks, open, lost_tasks, totals, .. } = self;
+        let ended = chunks.iter().flat_map(|chunk| chunk.rows.values().cloned()).collect();
+        LedgerBatch { ended, open, lost_tasks, totals }
+    }
+}
+
 impl Ledger {
     /// A ledger that lacks nothing compared with the tables of `manifest`, for at most
     /// `running_max` running tasks.
@@ -353,7 +373,7 @@ impl Ledger {
     /// What is to be written to tables: all ended rows, and lost ones whose true end is no longer
     /// awaited. They stay here until [`Ledger::sealed`]; if the write fails, the next call returns
     /// them again.
-    pub(crate) fn take_for_sealing(&mut self, now: Timestamp) -> LedgerBatch {
+    pub(crate) fn take_for_sealing(&mut self, now: Timestamp) -> TakenRows {
         let final_before = now.shifted(-nanoseconds(LOST_KEPT));
         let is_final = |row: &Arc<TaskRow>| row.record.stop.is_some_and(|stop| stop < final_before);
         let lost = self.lost.iter().filter(|(_, row)| is_final(row));
@@ -368,15 +388,14 @@ impl Ledger {
         self.remember_lost(now);
         self.sealing_rows += self.places.len();
         self.sealing_bytes += std::mem::take(&mut self.ended_bytes);
-        self.places.clear();
         self.sealing_names.extend(self.ended_names.drain());
         self.sealing.push(std::mem::take(&mut self.ended));
-        let chunks = self.sealing.iter().flat_map(BTreeMap::values);
-        LedgerBatch {
-            ended: chunks.flat_map(|chunk| chunk.rows.values().cloned()).collect(),
+        TakenRows {
+            chunks: self.sealing.iter().flat_map(BTreeMap::values).cloned().collect(),
             open: self.running.values().chain(self.lost.values()).cloned().collect(),
             lost_tasks: self.lost_tasks(),
             totals: self.sums.take_for_sealing(),
+            _places: std::mem::take(&mut self.places),
         }
     }
 

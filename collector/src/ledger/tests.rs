@@ -146,7 +146,8 @@ impl Sealed {
             Step::RunAgain(w, e) => ledger.resume_lost(&worker(w), Epoch(e)),
             Step::Take(lost_too) => {
                 let now = if lost_too { 100 + LOST_KEPT.as_secs() } else { 0 };
-                self.taken = Some(ledger.take_for_sealing(time(now.cast_signed())).ended);
+                self.taken =
+                    Some(ledger.take_for_sealing(time(now.cast_signed())).into_batch().ended);
             }
             Step::Seal => {
                 if let Some(taken) = self.taken.take() {
@@ -358,7 +359,7 @@ fn texts_of_running_tasks_are_cut_and_then_their_rows_are_only_counted() {
     for id in 0..5_000 {
         ledger.upsert(task(id, Some(6), Outcome::Ok));
     }
-    let taken = ledger.take_for_sealing(time(7));
+    let taken = ledger.take_for_sealing(time(7)).into_batch();
     assert_eq!(taken.ended.len(), 5_000);
     assert!(taken.ended.iter().all(|row| row.record.key == key));
 }
@@ -381,7 +382,7 @@ fn details_of_open_tasks_are_bounded_and_their_ends_have_all_of_them() {
     for id in 0..1_100 {
         ledger.upsert(task(id, Some(6), Outcome::Ok));
     }
-    let taken = ledger.take_for_sealing(time(7));
+    let taken = ledger.take_for_sealing(time(7)).into_batch();
     assert!(taken.ended.iter().all(|row| row.record.detail == detail));
     assert_eq!((ledger.open_bytes, taken.ended.len()), (0, 1_100));
 }
@@ -415,11 +416,11 @@ fn open_rows_survive_a_restart() {
     ledger.end_as_lost(&worker(0), Epoch(7), time(6));
     ledger.upsert(row((1, 7, 2), "load", (5, None), Outcome::Running));
     ledger.upsert(row((1, 7, 3), "load", (5, Some(6)), Outcome::Ok));
-    let taken = ledger.take_for_sealing(time(7));
+    let taken = ledger.take_for_sealing(time(7)).into_batch();
     assert_eq!((taken.ended.len(), taken.open.len()), (1, 2));
     let mut restarted = Ledger::new(Arc::new(Manifest::default()), 10);
     restarted.restore(taken.open.iter().map(|row| (**row).clone()), [], time(8));
-    let again = restarted.take_for_sealing(time(7));
+    let again = restarted.take_for_sealing(time(7)).into_batch();
     assert_eq!((again.ended, again.open), (Vec::new(), taken.open));
     restarted.resume_lost(&worker(0), Epoch(7));
     assert_eq!(restarted.running_count(&worker(0), Epoch(7)), 1);
@@ -460,6 +461,19 @@ fn an_insert_copies_one_chunk_of_what_a_question_reads() {
     assert_eq!((copied, snapshot.rows().count()), (1, 40));
 }
 
+/// Copying 100,000 rows takes tens of milliseconds, for which all others would wait.
+#[test]
+fn a_sealing_takes_chunks_and_copies_rows_without_the_ledger() {
+    let mut ledger = Ledger::new(Arc::new(Manifest::default()), 10);
+    (0..40).for_each(|id| ledger.upsert(row((0, 0, id), "load", (1, Some(2)), Outcome::Ok)));
+    let chunks = ledger.snapshot(TimeRange::ALL).chunks;
+    let taken = ledger.take_for_sealing(time(3));
+    assert!(chunks.iter().zip(&taken.chunks).all(|(read, taken)| Arc::ptr_eq(read, taken)));
+    assert_eq!((taken.chunks.len(), taken._places.len()), (chunks.len(), 40));
+    drop(ledger.sealed(Arc::new(Manifest::default())));
+    assert_eq!(taken.into_batch().ended.len(), 40);
+}
+
 #[test]
 fn no_worker_uses_up_the_room_of_others() {
     let mut ledger = Ledger::new(Arc::new(Manifest::default()), 10);
@@ -492,27 +506,30 @@ fn a_task_sealed_as_lost_counts_once_whatever_is_reported_later() {
     ledger.upsert(running.clone());
     ledger.end_as_lost(&worker(0), Epoch(7), time(6));
     let day = 24 * 3_600;
-    assert_eq!(ledger.take_for_sealing(time(6 + day)).ended, Vec::new());
-    let final_rows = ledger.take_for_sealing(time(7 + day)).ended;
+    assert_eq!(ledger.take_for_sealing(time(6 + day)).into_batch().ended, Vec::new());
+    let final_rows = ledger.take_for_sealing(time(7 + day)).into_batch().ended;
     assert_eq!(final_rows.len(), 1);
     // Its end may be reported before the sealing is done, after it, and again.
     let ended = row(who, "load", (5, Some(8)), Outcome::Ok);
     ledger.upsert(ended.clone());
-    assert_eq!(ledger.take_for_sealing(time(8 + day)).ended, final_rows);
+    assert_eq!(ledger.take_for_sealing(time(8 + day)).into_batch().ended, final_rows);
     drop(ledger.sealed(Arc::new(Manifest::default())));
     ledger.resume_lost(&worker(0), Epoch(7));
-    let again = ledger.take_for_sealing(time(8 + day));
+    let again = ledger.take_for_sealing(time(8 + day)).into_batch();
     let mut restarted = Ledger::new(Arc::new(Manifest::default()), 10);
     restarted.restore([], again.lost_tasks.clone(), time(8 + day));
     for mut ledger in [ledger, restarted] {
         for told in [running.clone(), ended.clone()] {
             ledger.upsert(told);
-            assert_eq!(ledger.take_for_sealing(time(9 + day)), again);
+            assert_eq!(ledger.take_for_sealing(time(9 + day)).into_batch(), again);
         }
         assert_eq!((ledger.row_count(), ledger.knows_name("load")), (0, false));
         // It is remembered for as long as its row is kept.
-        assert_eq!(ledger.take_for_sealing(time(6 + 30 * day)), again);
-        assert_eq!(ledger.take_for_sealing(time(7 + 30 * day)), LedgerBatch::default());
+        assert_eq!(ledger.take_for_sealing(time(6 + 30 * day)).into_batch(), again);
+        assert_eq!(
+            ledger.take_for_sealing(time(7 + 30 * day)).into_batch(),
+            LedgerBatch::default()
+        );
     }
 }
 
@@ -548,7 +565,7 @@ fn lost_tasks_of_the_far_future_end_within_the_hour() {
     (1..=3_000).for_each(|id| ledger.upsert(future(id)));
     assert_eq!(ledger.end_as_lost(&worker(0), Epoch(7), last_seen), 3_000);
     let latest = |ledger: &mut Ledger| {
-        let open = ledger.take_for_sealing(last_seen).open;
+        let open = ledger.take_for_sealing(last_seen).into_batch().open;
         let records = open.iter().map(|row| &row.record);
         assert!(records.clone().all(|record| record.stop >= Some(record.start)));
         (open.len(), records.filter_map(|record| record.stop).max())

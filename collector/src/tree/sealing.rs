@@ -6,18 +6,19 @@ use profiler_core::{Frame, FrameId, NodeId, StringId};
 
 use super::Tree;
 use crate::store::{FrameRow, NodeRow, TaskTree, TreeSize, UnsealedTree};
-use crate::sync::read;
+use crate::sync::{read, write};
 
 /// Nodes and frames that are copied under one lock of the tree.
 const COPIED_AT_ONCE: u32 = 4_096;
 
-impl TaskTree for Tree {
+/// Locked for each node apart, because others wait for the tree.
+impl TaskTree for &RwLock<Tree> {
     fn task_node(&mut self, name: &str) -> NodeId {
-        Tree::task_node(self, name)
+        write(self).task_node(name)
     }
 
     fn phase_node(&mut self, task: NodeId, name: &str) -> NodeId {
-        Tree::phase_node(self, task, name)
+        write(self).phase_node(task, name)
     }
 }
 
