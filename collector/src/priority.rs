@@ -22,7 +22,7 @@ impl Priority {
         Priority { niceness: current.ok().map(|niceness| (niceness + steps).min(NICENESS_MAX)) }
     }
 
-    /// Gives it to the calling thread, which may be without the right to take it back.
+    /// Sets it for the calling thread, which may be without the right to set it back.
     pub(crate) fn apply(self) {
         let Some(niceness) = self.niceness else { return };
         if let Err(error) = setpriority_process(None, niceness) {

@@ -30,8 +30,8 @@ use crate::limits::{
 use crate::log_limit::{Admitted, LineLimit};
 use crate::rows::{AgentInfo, CheckedFlush, Disconnect, DisconnectReason, RunRow};
 use crate::session::{
-    CommitLock, Displaced, FlushBasis, FlushChecker, HelloError, NoRoom, OpenSession, Presence,
-    Session, SessionCell, check_hello,
+    CommitLock, Displaced, FlushChecker, HelloError, NoRoom, OpenSession, Presence, Session,
+    SessionCell, check_hello,
 };
 use crate::shares::{Account, Quota, QuotaExceeded, SessionSlot, Turns, UnsealedShares};
 use crate::state::CollectorState;
@@ -444,20 +444,20 @@ impl Ingest {
         waiting: &[ReceivedFlush],
     ) -> Result<Verdict, StreamError> {
         let last = waiting.last().expect("the caller has a flush");
-        // Not locked meanwhile: a large flush takes tens of milliseconds, and a list of workers locks each session.
-        let basis = attachment.session(last.at)?.flush_basis();
+        // The session is unlocked during the check, which takes tens of milliseconds for a large flush.
+        let mut basis = attachment.session(last.at)?.flush_basis();
         let mut flushes: Vec<CheckedFlush> = Vec::new();
         let mut records = LogRecords::new();
-        let FlushBasis { mut acked_seq, mut next_seq, mut stored_ns, .. } = basis;
         for ReceivedFlush { flush, at, .. } in waiting {
             let seq = flush.seq;
             let receipt = || Some(self.receipt(flush.sent_at_ns, *at));
-            if seq != 0 && seq <= acked_seq {
+            if seq != 0 && seq <= basis.acked_seq {
                 if flushes.is_empty() {
                     return Ok(Verdict::Answer(Kind::Ack(v1::Ack { seq, receipt: receipt() })));
                 }
                 break;
             }
+            let next_seq = basis.next_seq;
             if seq != next_seq {
                 if flushes.is_empty() {
                     return Err(OutOfOrder { seq, next_seq }.into());
@@ -467,14 +467,11 @@ impl Ingest {
             let checker = FlushChecker {
                 worker: &attachment.cell.worker,
                 epoch: attachment.cell.epoch,
-                translation: &basis.translation,
+                basis: &basis,
                 tree: &self.state.tree,
                 now: *at,
                 behind_max: self.behind_max(&attachment.cell.worker),
                 tasks_max: self.state.limits.flush_tasks_max,
-                started_at: basis.started_at,
-                first_seen: basis.first_seen,
-                stored_ns,
             };
             let checked = checker.check(flush).and_then(|checked| {
                 let record = self.log.as_ref().map(|_| checker.record(&checked)).transpose()?;
@@ -482,9 +479,7 @@ impl Ingest {
             });
             match checked {
                 Ok((checked, record)) => {
-                    acked_seq = seq;
-                    next_seq = seq.saturating_add(1);
-                    stored_ns = stored_ns.saturating_add(checked.weight_ns());
+                    basis.advance(seq, checked.weight_ns());
                     flushes.push(checked);
                     records.push(record);
                 }

@@ -10,6 +10,7 @@
 mod durations;
 mod phases;
 mod snapshot;
+mod taken;
 mod totals;
 mod totals_without_rows;
 
@@ -38,6 +39,7 @@ pub(crate) use crate::rows::{
 pub(crate) use durations::{DurationHistogram, bucket, bucket_middle_ns};
 pub(crate) use phases::PhaseTotal;
 pub(crate) use snapshot::TaskSnapshot;
+pub(crate) use taken::{LedgerBatch, TakenRows};
 pub(crate) use totals::{NameTotal, OutcomeCounts};
 
 /// Most distinct short texts (names of threads, causes) that rows share.
@@ -137,39 +139,6 @@ pub(crate) struct Ledger {
     running_max: usize,
     running_of_max: usize,
     aggregated: u64,
-}
-
-/// What a sealing writes: new rows of `tasks`, and all rows of `running`.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct LedgerBatch {
-    /// Rows for `tasks`.
-    pub(crate) ended: Vec<Arc<TaskRow>>,
-    /// All open rows: running ones, and lost ones whose true end may still arrive.
-    pub(crate) open: Vec<Arc<TaskRow>>,
-    /// Tasks that are in tables as lost, or will be with this sealing.
-    pub(crate) lost_tasks: Vec<LostTask>,
-    /// Ended tasks without rows.
-    pub(crate) totals: Vec<Arc<TaskTotals>>,
-}
-
-/// What [`Ledger::take_for_sealing`] takes: pointers to chunks, because others wait for the ledger meanwhile.
-#[derive(Debug)]
-pub(crate) struct TakenRows {
-    chunks: Vec<Arc<Chunk>>,
-    open: Vec<Arc<TaskRow>>,
-    lost_tasks: Vec<LostTask>,
-    totals: Vec<Arc<TaskTotals>>,
-    /// Dropped with the rest, which takes longer than to take it.
-    _places: KeyedMap<TaskKey, RowPosition>,
-}
-
-impl TakenRows {
-    /// The rows. To be called without the ledger's lock.
-    pub(crate) fn into_batch(self) -> LedgerBatch {
-        let TakenRows { chunks, open, lost_tasks, totals, .. } = self;
-        let ended = chunks.iter().flat_map(|chunk| chunk.rows.values().cloned()).collect();
-        LedgerBatch { ended, open, lost_tasks, totals }
-    }
 }
 
 impl Ledger {
@@ -395,7 +364,7 @@ impl Ledger {
             open: self.running.values().chain(self.lost.values()).cloned().collect(),
             lost_tasks: self.lost_tasks(),
             totals: self.sums.take_for_sealing(),
-            _places: std::mem::take(&mut self.places),
+            places: std::mem::take(&mut self.places),
         }
     }
 

@@ -469,7 +469,7 @@ fn a_sealing_takes_chunks_and_copies_rows_without_the_ledger() {
     let chunks = ledger.snapshot(TimeRange::ALL).chunks;
     let taken = ledger.take_for_sealing(time(3));
     assert!(chunks.iter().zip(&taken.chunks).all(|(read, taken)| Arc::ptr_eq(read, taken)));
-    assert_eq!((taken.chunks.len(), taken._places.len()), (chunks.len(), 40));
+    assert_eq!((taken.chunks.len(), taken.places.len()), (chunks.len(), 40));
     drop(ledger.sealed(Arc::new(Manifest::default())));
     assert_eq!(taken.into_batch().ended.len(), 40);
 }

@@ -4,7 +4,7 @@ use std::sync::RwLock;
 use std::time::Duration;
 
 use profiler_core::wire::{
-    Translation, WireError, decode_cycle, decode_task, decode_telemetry, decode_threads, v1,
+    WireError, decode_cycle, decode_task, decode_telemetry, decode_threads, v1,
 };
 use profiler_core::{
     Delta, Epoch, FrameKind, TaskRecord, Telemetry, Ticks, TimeRange, Timestamp, WorkerId,
@@ -12,6 +12,7 @@ use profiler_core::{
 
 use prost::Message as _;
 
+use super::FlushBasis;
 use crate::late_hours::late_hours;
 use crate::limits::{
     AHEAD_MAX, BEHIND_MAX, CYCLE_LATE_MAX, CYCLE_THREADS_MAX, LATE_HOURS_MAX, WAL_RECORD_BYTES_MAX,
@@ -78,18 +79,12 @@ pub(crate) enum FlushError {
 pub(crate) struct FlushChecker<'a> {
     pub(crate) worker: &'a WorkerId,
     pub(crate) epoch: Epoch,
-    pub(crate) translation: &'a Translation,
+    pub(crate) basis: &'a FlushBasis,
     pub(crate) tree: &'a RwLock<Tree>,
     pub(crate) now: Timestamp,
     /// How far behind `now` a cycle may start or a task end.
     pub(crate) behind_max: Duration,
     pub(crate) tasks_max: usize,
-    /// When the worker started, by the agent's clock.
-    pub(crate) started_at: Timestamp,
-    /// When its first stream began.
-    pub(crate) first_seen: Timestamp,
-    /// Weight of the flushes before this one.
-    pub(crate) stored_ns: u64,
 }
 
 impl FlushChecker<'_> {
@@ -182,7 +177,7 @@ impl FlushChecker<'_> {
     }
 
     fn window(&self, cycle: &v1::Cycle, clock: v1::Clock) -> Result<StoredWindow, FlushError> {
-        let nodes = self.translation.marks().nodes;
+        let nodes = self.basis.translation.marks().nodes;
         let (raw, samples) = decode_cycle(cycle, nodes)?;
         let threads = decode_threads(cycle, nodes)?;
         let range = shifted_whole(raw, clock.offset_ns).ok_or(FlushError::Time)?;
@@ -192,7 +187,7 @@ impl FlushChecker<'_> {
         self.check_threads(&tree, &threads)?;
         let packed = |delta: &Delta| {
             let entries = delta.entries().iter().map(|(node, state, nanoseconds)| {
-                let node = self.translation.node(*node).expect(KNOWN_NODE);
+                let node = self.basis.translation.node(*node).expect(KNOWN_NODE);
                 (node, *state, *nanoseconds)
             });
             PackedWeights::of(entries, cycle.quantum_ns, |node| tree.task_of(node))
@@ -219,11 +214,12 @@ impl FlushChecker<'_> {
         let Some(window) = checked.window.as_ref().filter(|_| self.worker.has_agent()) else {
             return Ok(());
         };
-        let started_at = self.started_at.shifted(checked.clock.offset_ns).min(self.first_seen);
+        let started_at =
+            self.basis.started_at.shifted(checked.clock.offset_ns).min(self.basis.first_seen);
         let since = started_at.max(self.now.shifted(-nanoseconds(self.behind_max)));
         let elapsed_ns = window.range.stop().since_ns(since);
         let limit_ns = weight_limit_ns(elapsed_ns);
-        let weight_ns = self.stored_ns.saturating_add(checked.weight_ns());
+        let weight_ns = self.basis.stored_ns.saturating_add(checked.weight_ns());
         if weight_ns > limit_ns {
             let [elapsed_s, weight_s, limit_s] =
                 [elapsed_ns, weight_ns, limit_ns].map(|time| time / 1_000_000_000);
@@ -235,7 +231,7 @@ impl FlushChecker<'_> {
     /// Checks that every node of the time by thread is a thread, so that no sample counts as one.
     fn check_threads(&self, tree: &Tree, threads: &Delta) -> Result<(), FlushError> {
         threads.entries().iter().try_for_each(|(given, _, _)| {
-            match tree.kind(self.translation.node(*given).expect(KNOWN_NODE)) {
+            match tree.kind(self.basis.translation.node(*given).expect(KNOWN_NODE)) {
                 // Past the limit on nodes, threads share one.
                 Some(FrameKind::Thread | FrameKind::Overflow) => Ok(()),
                 _ => Err(FlushError::NoThread { node: given.0 }),
@@ -245,7 +241,7 @@ impl FlushChecker<'_> {
 
     fn tasks(&self, tasks: &[v1::Task], offset_ns: i64) -> Result<Vec<TaskRecord>, FlushError> {
         let tree = read(self.tree);
-        let text = |index| Some(tree.string(self.translation.string(index)?).clone());
+        let text = |index| Some(tree.string(self.basis.translation.string(index)?).clone());
         let records = tasks.iter().map(|task| {
             let mut record = decode_task(task, &text)?;
             record.start = record.start.shifted(offset_ns);
@@ -264,7 +260,7 @@ impl FlushChecker<'_> {
         }
         let mut telemetry = {
             let tree = read(self.tree);
-            let text = |index| Some(tree.string(self.translation.string(index)?).clone());
+            let text = |index| Some(tree.string(self.basis.translation.string(index)?).clone());
             decode_telemetry(flush, &text)?
         };
         let shift = |time: &mut Timestamp| *time = time.shifted(offset_ns);

@@ -136,6 +136,15 @@ pub(crate) struct FlushBasis {
     pub(crate) first_seen: Timestamp,
 }
 
+impl FlushBasis {
+    /// For the flush after a checked one.
+    pub(crate) fn advance(&mut self, seq: u64, weight_ns: u64) {
+        self.acked_seq = seq;
+        self.next_seq = seq.saturating_add(1);
+        self.stored_ns = self.stored_ns.saturating_add(weight_ns);
+    }
+}
+
 impl Presence {
     /// How the last stream ended; `None` while one is open.
     pub(crate) fn disconnect(self) -> Option<Disconnect> {

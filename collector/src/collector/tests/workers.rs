@@ -158,14 +158,11 @@ fn a_session_is_unlocked_while_its_flush_is_inserted() {
     let checker = FlushChecker {
         worker: &cell.worker,
         epoch: cell.epoch,
-        translation: &basis.translation,
+        basis: &basis,
         tree: &state.tree,
         now: at(51),
         behind_max: PATIENCE,
         tasks_max: 1,
-        started_at: basis.started_at,
-        first_seen: basis.first_seen,
-        stored_ns: 0,
     };
     let checked = checker.check(&flush).unwrap();
     let ledger = write(&state.ledger);
