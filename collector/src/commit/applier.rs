@@ -6,15 +6,10 @@ use std::sync::mpsc::{self, SendError};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
-use crate::priority::Priority;
 use crate::sync::lock;
 
 /// Name of the thread.
 const THREAD_NAME: &str = "emberline-apply";
-
-/// How much lower its priority is, because few agents send large flushes and all wait for the others. It has a third
-/// of a processor that one other thread wants too, so a lock that it has is soon free.
-const PRIORITY_STEPS: i32 = 3;
 
 type Work = Box<dyn FnOnce() + Send>;
 
@@ -55,10 +50,7 @@ impl Applier {
     /// Starts the thread. It ends when the applier is dropped.
     pub(super) fn start(&self) -> io::Result<()> {
         let (queue, work) = mpsc::channel::<Work>();
-        let body = move || {
-            Priority::lowered_by(PRIORITY_STEPS).apply();
-            work.into_iter().for_each(|work| work());
-        };
+        let body = move || work.into_iter().for_each(|work| work());
         *lock(&self.thread) =
             Some(thread::Builder::new().name(THREAD_NAME.to_owned()).spawn(body)?);
         *lock(&self.queue) = Some(queue);
