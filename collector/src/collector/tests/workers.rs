@@ -7,6 +7,7 @@ use api::{LabelCount, WorkerNamesAnswer};
 use profiler_core::Epoch;
 
 use super::*;
+use crate::limits::BEHIND_MAX;
 use crate::query::{FleetView, WorkerNamesQuery};
 use crate::session::FlushChecker;
 
@@ -161,7 +162,7 @@ fn a_session_is_unlocked_while_its_flush_is_inserted() {
         basis: &basis,
         tree: &state.tree,
         now: at(51),
-        behind_max: PATIENCE,
+        behind_max: BEHIND_MAX,
         tasks_max: 1,
     };
     let checked = checker.check(&flush).unwrap();

@@ -47,7 +47,6 @@ impl Drop for Crowd {
 }
 
 fn start() -> io::Result<Runtime> {
-    // Absolute, because threads inherit the priority of the one that starts them.
     let priority = Priority::lowered_by(PRIORITY_STEPS);
     Builder::new_multi_thread()
         .enable_all()
@@ -64,10 +63,10 @@ mod tests {
 
     #[tokio::test]
     async fn all_its_threads_yield() {
-        let niceness = || Priority::lowered_by(0).niceness().unwrap();
-        let expected = Priority::lowered_by(PRIORITY_STEPS).niceness().unwrap();
+        let expected = Priority::lowered_by(PRIORITY_STEPS);
         let crowd = Crowd::default();
-        let both = async move { (niceness(), spawn_blocking(niceness).await.unwrap()) };
+        let both =
+            async { (Priority::current(), spawn_blocking(Priority::current).await.unwrap()) };
         assert_eq!(crowd.handle().spawn(both).await.unwrap(), (expected, expected));
     }
 }
