@@ -22,6 +22,9 @@ pub enum StoreError {
         reason: String,
         advice: &'static str,
     },
+    /// A client for a bucket cannot be made of the environment's variables.
+    #[error("cannot use {place}: {reason}")]
+    BucketSettings { place: String, reason: String },
     /// Another collector has this name, and lives.
     #[error(
         "{place} belongs to a collector that runs as process {pid} on {host}; stop it first, or choose \

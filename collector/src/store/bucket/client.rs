@@ -13,7 +13,7 @@ use object_store::{BackoffConfig, ClientConfigKey, ClientOptions, RetryConfig};
 use tokio::runtime::{Builder, Handle, Runtime};
 
 use super::requests::{count_answer, count_request};
-use super::{Bucket, Patience, StoreName, TableCache};
+use super::{Bucket, Patience, StoreName, TableCache, settings};
 use crate::limits::{BUCKET_REQUEST_MAX, BUCKET_RETRIES_MAX, BUCKET_RETRY_MAX};
 use crate::store::error::StoreError;
 use crate::store::objects::Objects;
@@ -68,8 +68,13 @@ pub(super) fn connect(
         let timeout = format!("{} seconds", BUCKET_REQUEST_MAX.as_secs());
         client = client.with_config(AmazonS3ConfigKey::Client(ClientConfigKey::Timeout), timeout);
     }
-    let failed = |source| StoreError::Objects { doing: "opening", path: place.clone(), source };
-    let store = PrefixStore::new(client.build().map_err(failed)?, Path::from(root.as_str()));
+    let invalid = |reason| StoreError::BucketSettings { place: place.clone(), reason };
+    if let Some(defect) = settings::defect(&client) {
+        return Err(invalid(defect));
+    }
+    let built =
+        client.build().map_err(|error| invalid(format!("{error}; check the variables AWS_*")));
+    let store = PrefixStore::new(built?, Path::from(root.as_str()));
     let bucket = Bucket::new(place.clone(), Some(runtime()?), Patience::DEFAULT, cache);
     Ok(Objects::in_bucket(Arc::new(store), bucket))
 }

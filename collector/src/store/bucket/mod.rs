@@ -1,8 +1,8 @@
 //! Stores in buckets: what an object store in the network needs besides a client.
 //!
-//! Reading order: [`place`] (addresses), [`client`] (requests), [`requests`] (their counts), [`create`] (the one operation that decides
-//! who wrote what), [`cache`] (files of tables), [`owner`] (one collector at a time). `docs/design/scale.md`
-//! has the argument why nothing counts twice.
+//! Reading order: [`place`] (addresses), [`settings`] (variables), [`client`] (requests), [`requests`] (their counts),
+//! [`create`] (the one operation that decides who wrote what), [`cache`] (files of tables), [`owner`] (one collector
+//! at a time). `docs/design/scale.md` has the argument why nothing counts twice.
 
 mod cache;
 #[cfg(feature = "s3")]
@@ -11,6 +11,8 @@ mod create;
 mod owner;
 mod place;
 mod requests;
+#[cfg(feature = "s3")]
+mod settings;
 
 use std::fmt;
 use std::pin::Pin;

@@ -7,7 +7,7 @@ use serde_json::Value;
 use simulation::s3::Server;
 use tempfile::TempDir;
 
-use super::{place, servers};
+use super::{place, with_each_server};
 use crate::harness::{Collector, Worker, alone, emberline, number, output, run, wait_for};
 
 /// The library that moves the clock of a process.
@@ -40,7 +40,7 @@ impl ShiftedClock {
 
 #[test]
 fn a_collector_with_a_clock_that_is_minutes_off_does_not_start() {
-    servers().iter().for_each(check_refusal);
+    with_each_server(check_refusal);
 }
 
 fn check_refusal(server: &Server) {
@@ -62,7 +62,7 @@ fn check_refusal(server: &Server) {
 #[test]
 fn a_collector_with_a_clock_that_is_a_minute_off_is_named() {
     let _alone = alone();
-    servers().iter().for_each(check_warning);
+    with_each_server(check_warning);
 }
 
 fn check_warning(server: &Server) {

@@ -8,7 +8,9 @@ mod reader;
 use std::env;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
+use std::thread;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -35,17 +37,24 @@ fn emberline_with(environment: &[(String, String)], arguments: &[&str]) -> Outpu
     output(command.stdin(Stdio::null()))
 }
 
-/// A server of each product. Those that cannot be installed, or all if `emberline` has no client for them, are
-/// omitted, with a line that says why.
-fn servers() -> Vec<Server> {
+/// Runs `check` with a server of each product, at the same time, because most of a check waits. Products that
+/// cannot be installed, or all if `emberline` has no client for them, are omitted, with a line that says why.
+fn with_each_server(check: fn(&Server)) {
     if !has_client() {
-        return Vec::new();
+        return;
     }
-    let started = Product::ALL.map(|product| Server::start(product, build()).unwrap());
-    started.into_iter().flatten().collect()
+    thread::scope(|scope| {
+        for product in Product::ALL {
+            scope.spawn(move || {
+                if let Some(server) = Server::start(product, build()).unwrap() {
+                    check(&server);
+                }
+            });
+        }
+    });
 }
 
-/// One of them.
+/// The server that starts soonest, unless it cannot be installed.
 pub(crate) fn server() -> Option<Server> {
     if !has_client() {
         return None;
@@ -53,19 +62,23 @@ pub(crate) fn server() -> Option<Server> {
     Server::start(Product::Moto, build()).unwrap()
 }
 
-/// Whether [`servers`] can start all.
+/// Whether [`with_each_server`] can start all.
 pub(crate) fn has_servers() -> bool {
     has_client() && Product::ALL.iter().all(|product| product.installed(build()).is_some())
 }
 
 fn has_client() -> bool {
-    let probe =
-        emberline_with(&environment(1), &["store", "info", "--store", "s3://a/b", "--name", "a"]);
-    let is_missing = said(&probe).contains("without the feature `s3`");
-    if is_missing {
+    static PROBED: OnceLock<bool> = OnceLock::new();
+    let has_client = *PROBED.get_or_init(|| {
+        // A client rejects the endpoint at once.
+        let endpoint = [("AWS_ENDPOINT".to_owned(), "none".to_owned())];
+        let info = ["store", "info", "--store", "s3://a/b", "--name", "a"];
+        !said(&emberline_with(&endpoint, &info)).contains("without the feature `s3`")
+    });
+    if !has_client {
         println!("skipped: build `emberline` with `cargo build --release --features s3` first");
     }
-    !is_missing
+    has_client
 }
 
 /// The directory of the built programs.
@@ -95,7 +108,7 @@ fn start(server: &Server, prefix: &str) -> Collector {
 #[test]
 fn no_acked_cycle_is_lost_or_counted_twice_when_machines_are_lost() {
     let _alone = alone();
-    servers().iter().for_each(check_lost_machines);
+    with_each_server(check_lost_machines);
 }
 
 fn check_lost_machines(server: &Server) {
@@ -129,7 +142,7 @@ fn check_lost_machines(server: &Server) {
 
 #[test]
 fn a_name_has_one_collector_and_a_paused_one_acknowledges_nothing_more() {
-    servers().iter().for_each(check_names);
+    with_each_server(check_names);
 }
 
 fn check_names(server: &Server) {
@@ -193,12 +206,18 @@ fn check_names(server: &Server) {
 
 #[test]
 fn bad_input_is_named_in_one_line() {
-    servers().iter().for_each(check_bad_input);
+    with_each_server(check_bad_input);
     let Some(strict) = Server::start_strict(build()).unwrap() else { return };
     let c1 = ["--store", &place("bad"), "--name", "c1"];
     check_line(&strict.environment(), &c1, "rejects the credentials (InvalidAccessKeyId)");
     check_line(&strict.environment(), &c1, "check AWS_ACCESS_KEY_ID");
     check_line(&environment(1), &c1, "check AWS_ENDPOINT");
+    let endpoint = [("AWS_ENDPOINT".to_owned(), "127.0.0.1:9000".to_owned())];
+    check_line(
+        &endpoint,
+        &c1,
+        "invalid AWS_ENDPOINT \"127.0.0.1:9000\"; expected http://HOST:PORT",
+    );
 }
 
 /// The error of a start.

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use simulation::s3::Server;
 
-use super::{place, servers};
+use super::{place, with_each_server};
 use crate::harness::{Collector, Worker, alone, emberline, number, output, wait_for};
 
 fn start(server: &Server, arguments: &[&str]) -> Collector {
@@ -24,7 +24,7 @@ fn found_ns(collector: &Collector) -> u64 {
 #[test]
 fn a_reader_answers_for_collectors_whose_machine_is_gone() {
     let _alone = alone();
-    servers().iter().for_each(check_reader);
+    with_each_server(check_reader);
 }
 
 fn check_reader(server: &Server) {
@@ -96,7 +96,7 @@ fn check_counts(server: &Server, collector: &Collector) {
 #[test]
 fn a_reader_names_what_a_collector_has_on_its_own_disk() {
     let _alone = alone();
-    servers().iter().for_each(check_disk);
+    with_each_server(check_disk);
 }
 
 fn check_disk(server: &Server) {

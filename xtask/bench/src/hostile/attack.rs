@@ -1,12 +1,13 @@
 //! The attacks of the security review, each until it is stopped.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use bytes::Bytes;
 use clap::ValueEnum as _;
 use profiler_core::limits::{MESSAGE_BYTES_MAX, NAME_BYTES_MAX};
@@ -31,7 +32,7 @@ pub(super) enum Attack {
     LargeFlushes,
     /// 100 readers that ask for long lists and do not read them.
     GreedyReaders,
-    /// A dictionary of names that collide in a table whose hash has no key.
+    /// Dictionaries of names that collide in a table whose hash has no key, one after another.
     CollidingNames,
     /// Unknown names next to 10,000 long ones, for which the collector suggests the nearest.
     Suggestions,
@@ -53,6 +54,9 @@ const HALF_BYTES: usize = 400 << 10;
 
 /// Rows of a flush to begin with, which fill a message; the collector says how many it allows.
 const ROWS: usize = 100_000;
+
+/// A refused or closed attacker tries again after it.
+pub(super) const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// An answer that takes longer is not waited for.
 const ANSWER_MAX: Duration = Duration::from_secs(20);
@@ -116,7 +120,10 @@ impl Attack {
         let Counters { count, refused } = counters;
         match self {
             Attack::SlowSockets => sockets::slow(address, SLOW_SOCKETS, count).await,
-            Attack::HalfMessages => half_messages(address, count, refused).await,
+            Attack::HalfMessages => loop {
+                half_messages(address, count.clone(), refused.clone()).await;
+                sleep(RETRY_AFTER).await;
+            },
             Attack::LargeFlushes => {
                 large_flushes(address, FLUSH_STREAMS, u64::MAX, count, refused).await;
             }
@@ -125,7 +132,8 @@ impl Attack {
                 sockets::greedy(address, GREEDY_READERS, path, count).await;
             }
             Attack::CollidingNames => {
-                let _ = colliding(address, &count, &refused).await;
+                let Err(error) = colliding(address, &count, &refused).await;
+                eprintln!("the attack ended: {error}");
             }
             Attack::Suggestions => {
                 let path = format!("/api/v1/thread-dump?worker={}", "z".repeat(200));
@@ -307,27 +315,53 @@ fn flush(round: u64, rows: usize) -> Result<v1::Flush> {
     })
 }
 
-/// One dictionary of colliding names, then a flush, whose answer says that the dictionary was applied.
-async fn colliding(address: SocketAddr, stored: &AtomicU64, refused: &AtomicU64) -> Result<()> {
-    let names = colliding_names(COLLIDING_NAMES);
-    let connection = Connection::open(address).await?;
-    let mut stream = connection.stream().await?;
-    attach(&mut stream, "colliding".into()).await?;
-    let dictionary = v1::Dictionary {
+/// Streams with a dictionary of colliding names each, and a flush, whose answer says that the dictionary was
+/// applied. They stay open.
+async fn colliding(
+    address: SocketAddr,
+    stored: &AtomicU64,
+    refused: &AtomicU64,
+) -> Result<Infallible> {
+    let dictionary = framed(agent_message::Kind::Dictionary(v1::Dictionary {
         string_base: 1,
-        strings: names,
+        strings: colliding_names(COLLIDING_NAMES),
         node_base: 1,
         ..v1::Dictionary::default()
-    };
-    stream.send(agent_message::Kind::Dictionary(dictionary)).await?;
-    stream.send_bytes(Flushes::default().encoded(0, 1)?).await?;
-    let answered = match stream.receive().await?.kind {
-        Some(collector_message::Kind::Ack(_)) => stored,
-        _ => refused,
-    };
-    answered.fetch_add(1, Relaxed);
-    // The stream stays open.
-    std::future::pending().await
+    }))?;
+    let flush = Flushes::default().encoded(0, 1)?;
+    let mut streams = Vec::new();
+    loop {
+        let worker = format!("colliding-{}", streams.len());
+        match send_dictionary(address, worker, &dictionary, &flush).await {
+            Ok(stream) => {
+                stored.fetch_add(1, Relaxed);
+                streams.push(stream);
+            }
+            Err(_) => {
+                refused.fetch_add(1, Relaxed);
+            }
+        }
+        sleep(RETRY_AFTER).await;
+    }
+}
+
+/// A stream whose dictionary is applied.
+async fn send_dictionary(
+    address: SocketAddr,
+    worker: String,
+    dictionary: &Bytes,
+    flush: &Bytes,
+) -> Result<AgentStream> {
+    let connection = Connection::open(address).await?;
+    let mut stream = connection.stream().await?;
+    attach(&mut stream, worker).await?;
+    stream.send_bytes(dictionary.clone()).await?;
+    stream.send_bytes(flush.clone()).await?;
+    let answer = timeout(ANSWER_MAX, stream.receive()).await??;
+    match answer.kind {
+        Some(collector_message::Kind::Ack(_)) => Ok(stream),
+        kind => bail!("not acknowledged: {kind:?}"),
+    }
 }
 
 /// Attaches workers with long names, which stay known after they leave.

@@ -6,9 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
+use super::attack::RETRY_AFTER;
 use super::http2::connect;
 
 /// How a slow connection begins, and whether it goes on byte by byte.
@@ -25,32 +27,22 @@ const BYTE_EVERY: Duration = Duration::from_secs(2);
 /// Receive buffer of a reader that does not read.
 const SMALL_BUFFER_BYTES: u32 = 4_096;
 
-/// Opens so many connections that are idle, slow or half open. Counts those that are open.
+/// Keeps so many connections open that are idle, slow or half open; one that is closed is opened again.
+/// Counts those that are open. Never returns.
 pub(super) async fn slow(address: SocketAddr, count: usize, open: Arc<AtomicU64>) {
     let mut tasks = JoinSet::new();
     for number in 0..count {
         let (begin, goes_on) = KINDS[number % KINDS.len()];
         let open = open.clone();
         tasks.spawn(async move {
-            let Ok(mut stream) = connect(address, None).await else { return };
-            open.fetch_add(1, Relaxed);
-            let _ = stream.write_all(begin).await;
-            let mut byte = [0; 256];
             loop {
-                tokio::select! {
-                    read = stream.read(&mut byte) => {
-                        if !matches!(read, Ok(1..)) {
-                            break;
-                        }
-                    }
-                    () = sleep(BYTE_EVERY), if goes_on => {
-                        if stream.write_all(b"x").await.is_err() {
-                            break;
-                        }
-                    }
+                if let Ok(mut stream) = connect(address, None).await {
+                    open.fetch_add(1, Relaxed);
+                    send_slowly(&mut stream, begin, goes_on).await;
+                    open.fetch_sub(1, Relaxed);
                 }
+                sleep(RETRY_AFTER).await;
             }
-            open.fetch_sub(1, Relaxed);
         });
         // As a stranger's machine would: not all in one moment.
         if number % 100 == 99 {
@@ -60,7 +52,28 @@ pub(super) async fn slow(address: SocketAddr, count: usize, open: Arc<AtomicU64>
     while tasks.join_next().await.is_some() {}
 }
 
-/// Asks so many times at once for a large answer, and reads none of it. Counts those that are open.
+/// Sends `begin`, and then a byte at times if it goes on, until the collector closes the connection.
+async fn send_slowly(stream: &mut TcpStream, begin: &[u8], goes_on: bool) {
+    let _ = stream.write_all(begin).await;
+    let mut answer = [0; 256];
+    loop {
+        tokio::select! {
+            read = stream.read(&mut answer) => {
+                if !matches!(read, Ok(1..)) {
+                    return;
+                }
+            }
+            () = sleep(BYTE_EVERY), if goes_on => {
+                if stream.write_all(b"x").await.is_err() {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// Asks so many times at once for a large answer, and reads none of it; asks again if the connection is
+/// closed. Counts those that are open. Never returns.
 pub(super) async fn greedy(address: SocketAddr, count: usize, path: &str, open: Arc<AtomicU64>) {
     let mut tasks = JoinSet::new();
     let request = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\n\r\n");
@@ -68,18 +81,22 @@ pub(super) async fn greedy(address: SocketAddr, count: usize, path: &str, open: 
         let open = open.clone();
         let request = request.clone();
         tasks.spawn(async move {
-            let Ok(mut stream) = connect(address, Some(SMALL_BUFFER_BYTES)).await else { return };
-            open.fetch_add(1, Relaxed);
-            let _ = stream.write_all(request.as_bytes()).await;
-            // Errors arrive without reading.
-            let _ = stream.ready(tokio::io::Interest::ERROR).await;
-            open.fetch_sub(1, Relaxed);
+            loop {
+                if let Ok(mut stream) = connect(address, Some(SMALL_BUFFER_BYTES)).await {
+                    open.fetch_add(1, Relaxed);
+                    let _ = stream.write_all(request.as_bytes()).await;
+                    // Errors arrive without reading.
+                    let _ = stream.ready(tokio::io::Interest::ERROR).await;
+                    open.fetch_sub(1, Relaxed);
+                }
+                sleep(RETRY_AFTER).await;
+            }
         });
     }
     while tasks.join_next().await.is_some() {}
 }
 
-/// Asks again and again on so many connections. Returns never.
+/// Asks again and again on so many connections. Never returns.
 pub(super) async fn flood(address: SocketAddr, count: usize, path: &str, answered: Arc<AtomicU64>) {
     let mut tasks = JoinSet::new();
     let request = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");

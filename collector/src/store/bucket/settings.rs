@@ -1,0 +1,108 @@
+//! Checks of the variables with which a client is made. The client itself panics at its first request if it
+//! cannot write the request's URL.
+
+use hyper::Uri;
+use object_store::ClientConfigKey;
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
+use url::Url;
+
+/// Variables with the URL of a server.
+const ENDPOINTS: [AmazonS3ConfigKey; 4] = [
+    AmazonS3ConfigKey::Endpoint,
+    AmazonS3ConfigKey::S3Endpoint,
+    AmazonS3ConfigKey::StsEndpoint,
+    AmazonS3ConfigKey::MetadataEndpoint,
+];
+
+/// Variables with a region, which becomes a part of a host's name.
+const REGIONS: [AmazonS3ConfigKey; 2] =
+    [AmazonS3ConfigKey::Region, AmazonS3ConfigKey::DefaultRegion];
+
+/// Returns what is wrong with the settings of a client, and what is allowed.
+pub(super) fn defect(client: &AmazonS3Builder) -> Option<String> {
+    let invalid = |key: &AmazonS3ConfigKey, expected: &str| {
+        let name = key.as_ref().to_uppercase();
+        let value = client.get_config_value(key)?;
+        Some(format!("invalid {name} {value:?}; expected {expected}"))
+    };
+    let value_of = |key: &AmazonS3ConfigKey| client.get_config_value(key);
+    if let Some(key) = ENDPOINTS.iter().find(|key| value_of(key).is_some_and(|url| !is_url(&url))) {
+        return invalid(key, "http://HOST:PORT or https://HOST:PORT");
+    }
+    if let Some(key) =
+        REGIONS.iter().find(|key| value_of(key).is_some_and(|name| !is_region(&name)))
+    {
+        return invalid(key, "letters, digits and hyphens, such as eu-central-1");
+    }
+    let endpoint =
+        value_of(&AmazonS3ConfigKey::S3Endpoint).or(value_of(&AmazonS3ConfigKey::Endpoint))?;
+    let allows_http = value_of(&AmazonS3ConfigKey::Client(ClientConfigKey::AllowHttp));
+    let is_forbidden = endpoint.starts_with("http:") && allows_http.as_deref() == Some("false");
+    is_forbidden.then(|| {
+        format!(
+            "{endpoint} is not encrypted; use https://, or set AWS_ALLOW_HTTP=true to accept that"
+        )
+    })
+}
+
+/// Whether both parsers of the client accept it.
+fn is_url(text: &str) -> bool {
+    let is_known = |scheme: &str| matches!(scheme, "http" | "https");
+    let is_uri = text.parse::<Uri>().is_ok_and(|uri| uri.scheme_str().is_some_and(is_known));
+    is_uri && Url::parse(text).is_ok_and(|url| url.has_host() && is_known(url.scheme()))
+}
+
+fn is_region(name: &str) -> bool {
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+    !name.is_empty() && name.bytes().all(is_allowed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn defect_of(key: AmazonS3ConfigKey, value: &str) -> Option<String> {
+        let client = AmazonS3Builder::new().with_allow_http(true);
+        defect(&client.with_config(key, value))
+    }
+
+    #[test]
+    fn an_endpoint_needs_a_scheme_and_a_valid_host() {
+        for url in ["http://127.0.0.1:9000", "https://s3.example.org/", "http://[::1]:9000"] {
+            assert_eq!(defect_of(AmazonS3ConfigKey::Endpoint, url), None);
+        }
+        for text in [
+            "127.0.0.1:9000",
+            "minio",
+            "",
+            "http://",
+            "ftp://a",
+            "http://a:99999",
+            "http://1.2.3.999",
+        ] {
+            let expected = format!(
+                "invalid AWS_ENDPOINT {text:?}; expected http://HOST:PORT or https://HOST:PORT"
+            );
+            assert_eq!(defect_of(AmazonS3ConfigKey::Endpoint, text), Some(expected));
+        }
+        let text = defect_of(AmazonS3ConfigKey::S3Endpoint, "x y").unwrap();
+        assert!(text.starts_with("invalid AWS_ENDPOINT_URL_S3 \"x y\""), "{text}");
+    }
+
+    #[test]
+    fn a_region_is_a_part_of_a_hosts_name() {
+        assert_eq!(defect_of(AmazonS3ConfigKey::Region, "eu-central-1"), None);
+        for name in ["eu west", "eu\"west", "eu/west", ""] {
+            let text = defect_of(AmazonS3ConfigKey::Region, name).unwrap();
+            assert!(text.starts_with(&format!("invalid AWS_REGION {name:?}; expected")), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_unencrypted_endpoint_needs_to_be_allowed() {
+        let client = AmazonS3Builder::new().with_endpoint("http://minio:9000");
+        let text = defect(&client).unwrap();
+        assert!(text.contains("set AWS_ALLOW_HTTP=true"), "{text}");
+        assert_eq!(defect(&client.with_allow_http(true)), None);
+    }
+}
