@@ -24,7 +24,9 @@ impl Ahead {
     pub(crate) fn start(steps: &[String]) -> Result<Ahead> {
         let log = File::create(root().join("target/prepare.log"))?;
         let mut command = Command::new("nice");
-        command.args(["-n", "19"]).arg(std::env::current_exe()?);
+        // Not the program's path: the step `build` may have replaced the file.
+        let program = format!("/proc/{}/exe", std::process::id());
+        command.args(["-n", "19", &program]);
         command.args(["test", "--prepare", "--only"]).arg(steps.join(","));
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         // A group of its own: it starts cargo, which starts compilers.

@@ -18,7 +18,7 @@ use rustc_hash::FxHashMap;
 use self::code::{called_before, returns_here};
 use self::processor::{
     Cache, Framehop, distance_in_prologue, frame_pointer, frame_pointers, is_signal_return,
-    lacks_return_address, set_frame_pointer, state_of,
+    lacks_return_address, return_address_in_register, set_frame_pointer, state_of,
 };
 use self::rows::{RegisterValues, Step};
 use self::tables::function_of;
@@ -30,6 +30,9 @@ use crate::sys::processor::{FP, PC, REGISTERS, SP, code_address};
 const CACHED_MAX: usize = 65_536;
 /// Most words of the stack that are tried as the return address of code without unwind tables.
 const SCANNED_WORDS_MAX: u64 = 512;
+/// Most steps from a frame to its caller for one stack, all attempts of a scan together. A stack takes as many as it
+/// has frames, and more if the tables need other registers than the standard ones.
+const STEPS_MAX: u32 = 16_384;
 /// An unknown register: no stack is at this address, so every use of it fails.
 const UNKNOWN: u64 = 1;
 
@@ -87,6 +90,8 @@ pub(super) struct Unwinder {
     /// By code address.
     methods: FxHashMap<u64, UnwindMethod>,
     context: UnwindContext<usize>,
+    /// Of [`STEPS_MAX`], for the stack that is being unwound.
+    steps_left: u32,
 }
 
 impl Unwinder {
@@ -105,6 +110,7 @@ impl Unwinder {
             prologues: FxHashMap::default(),
             methods: FxHashMap::default(),
             context: UnwindContext::new(),
+            steps_left: 0,
         }
     }
 
@@ -166,6 +172,7 @@ impl Unwinder {
     ) {
         stack.addresses.clear();
         stack.complete = false;
+        self.steps_left = STEPS_MAX;
         let pc = registers.0[PC].unwrap_or(UNKNOWN);
         match self.method(pc) {
             UnwindMethod::StandardRegisters | UnwindMethod::AnyRegister => {
@@ -176,9 +183,19 @@ impl Unwinder {
                 }
             }
             UnwindMethod::NoTable | UnwindMethod::NotCode => {
-                self.unwind_by_scan(&registers.0, &mut read, stack);
+                self.unwind_by_register(&registers.0, &mut read, stack);
+                if !stack.complete {
+                    self.unwind_by_scan(&registers.0, &mut read, stack);
+                }
             }
         }
+    }
+
+    /// Takes one of the steps that are left, if any.
+    fn may_step(&mut self) -> bool {
+        let left = self.steps_left.checked_sub(1);
+        self.steps_left = left.unwrap_or(0);
+        left.is_some()
     }
 
     /// Unwinds from a frame that the tables describe. Appends to `stack`.
@@ -195,7 +212,7 @@ impl Unwinder {
         loop {
             let address = frame.address_for_lookup();
             stack.addresses.push(address);
-            if stack.addresses.len() == STACK_FRAMES_MAX {
+            if stack.addresses.len() == STACK_FRAMES_MAX || !self.may_step() {
                 return;
             }
             match self.method(address) {
@@ -262,6 +279,9 @@ impl Unwinder {
         let mut values = *values;
         let mut address = first.address_for_lookup();
         for _ in 0..depth {
+            if !self.may_step() {
+                return [None; REGISTERS];
+            }
             let step = rows::step(&self.modules, &mut self.context, address, &mut values, read);
             match frame_of(step, &values) {
                 Some(caller) => address = caller.address_for_lookup(),
@@ -269,6 +289,38 @@ impl Unwinder {
             }
         }
         values
+    }
+
+    /// Unwinds from code without unwind tables and without a frame of its own, such as an entry of a procedure
+    /// linkage table, whose return address is still in its register. Leaves `stack` empty if it is not, or if
+    /// this processor has no such register.
+    fn unwind_by_register(
+        &mut self,
+        values: &RegisterValues,
+        read: &mut impl FnMut(u64) -> Result<u64, ()>,
+        stack: &mut Stack,
+    ) {
+        let [Some(pc), Some(word)] = [values[PC], return_address_in_register(values)] else {
+            return;
+        };
+        let Some(caller) = self.caller_at(word) else {
+            return;
+        };
+        let mut above = *values;
+        above[PC] = Some(word);
+        stack.addresses.push(pc);
+        self.unwind_from(caller, &above, read, stack);
+    }
+
+    /// The frame that `word` returns to, if it is after a call in code with unwind tables.
+    fn caller_at(&mut self, word: u64) -> Option<FrameAddress> {
+        use UnwindMethod::{AnyRegister, StandardRegisters};
+        let has_table =
+            matches!(self.method(word.wrapping_sub(1)), StandardRegisters | AnyRegister);
+        if !has_table || !returns_here(word) {
+            return None;
+        }
+        FrameAddress::from_return_address(word)
     }
 
     /// Unwinds from code without unwind tables, such as assembly, or from code whose return address was
@@ -288,14 +340,7 @@ impl Unwinder {
             let at = (sp & !7).wrapping_add(slot * 8);
             let Ok(word) = read(at) else { break };
             let word = code_address(word);
-            let has_table = matches!(
-                self.method(word.wrapping_sub(1)),
-                UnwindMethod::StandardRegisters | UnwindMethod::AnyRegister
-            );
-            if !has_table || !returns_here(word) {
-                continue;
-            }
-            let Some(caller) = FrameAddress::from_return_address(word) else {
+            let Some(caller) = self.caller_at(word) else {
                 continue;
             };
             // Where the return address of the first frame is not on the stack, this is that of its
@@ -393,6 +438,29 @@ mod tests {
         let mut stack = Stack::default();
         let registers = Registers::of_caller(0x1000, u64::MAX - 20, None);
         unwinder.unwind(registers, |_| Ok(7), &mut stack);
+        assert_eq!((stack.addresses.as_slice(), stack.complete), ([0x1000].as_slice(), false));
+    }
+
+    /// Each word of the stack is a return address that leads nowhere, so each of 512 attempts would take 512 steps.
+    #[test]
+    fn a_scan_ends_after_its_steps() {
+        let mut unwinder = Unwinder::new();
+        let mut word = None;
+        backtrace::trace(|frame| {
+            let address = frame.ip().addr() as u64;
+            word = unwinder.caller_at(address).map(|_| address);
+            word.is_none()
+        });
+        let word = word.expect("a caller of this test");
+        let mut reads = 0;
+        let read = |_| {
+            reads += 1;
+            Ok(word)
+        };
+        let mut stack = Stack::default();
+        unwinder.unwind(Registers::of_caller(0x1000, 0x7000_0000, None), read, &mut stack);
+        assert_eq!(unwinder.steps_left, 0);
+        assert!(reads < 4 * STEPS_MAX, "{reads} reads");
         assert_eq!((stack.addresses.as_slice(), stack.complete), ([0x1000].as_slice(), false));
     }
 

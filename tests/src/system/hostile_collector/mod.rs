@@ -21,7 +21,7 @@ use self::server::Server;
 use crate::harness::{Collector, Worker, alone, number};
 
 /// Workers at a time.
-const PARALLEL: usize = 6;
+const PARALLEL: usize = 12;
 
 /// Most that a worker's memory may ever have been above that of one without a collector, in bytes.
 const MEMORY_MAX: u64 = 8 << 20;

@@ -98,6 +98,13 @@ pub(in crate::sampler::unwind) fn lacks_return_address(values: &RegisterValues) 
     values[LR].is_none()
 }
 
+/// The return address of a function without a frame: a call puts it into a register.
+pub(in crate::sampler::unwind) fn return_address_in_register(
+    values: &RegisterValues,
+) -> Option<u64> {
+    values[LR].map(code_address)
+}
+
 /// Frame pointers to try in the caller whose return address is at `at`: the one that was stored next to
 /// it, then the one in its register.
 pub(in crate::sampler::unwind) fn frame_pointers(

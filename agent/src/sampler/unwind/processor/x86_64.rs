@@ -55,6 +55,13 @@ pub(in crate::sampler::unwind) fn lacks_return_address(_values: &RegisterValues)
     false
 }
 
+/// The return address of a function without a frame, if it is in a register: a call never puts it there.
+pub(in crate::sampler::unwind) fn return_address_in_register(
+    _values: &RegisterValues,
+) -> Option<u64> {
+    None
+}
+
 /// The function that a call calls, which only a frame without its return address needs.
 pub(in crate::sampler::unwind) fn called_by(_code: [u8; CALL_BYTES_MAX], _at: u64) -> Option<u64> {
     None
