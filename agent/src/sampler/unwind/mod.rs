@@ -442,7 +442,9 @@ mod tests {
     }
 
     /// Each word of the stack is a return address that leads nowhere, so each of 512 attempts would take 512 steps.
+    /// On aarch64 the frame pointer, which such a word is not, ends each attempt.
     #[test]
+    #[cfg(target_arch = "x86_64")]
     fn a_scan_ends_after_its_steps() {
         let mut unwinder = Unwinder::new();
         let mut word = None;
