@@ -154,8 +154,9 @@ struct Comparison {
     complete: bool,
     /// Whether a stack from what the kernel shows of a blocked thread has the same callers.
     as_if_blocked: bool,
-    /// Whether the frame after the first one is the return address in its register, on a processor with one.
-    returns_by_register: bool,
+    /// Whether code without tables, where theirs ends, lacks the caller that the return address in its register
+    /// names, on a processor with such a register.
+    caller_lost: bool,
     /// The stack of the `backtrace` crate, innermost frame first.
     theirs: Vec<u64>,
 }
@@ -183,10 +184,12 @@ fn compare(unwinder: &mut Unwinder) -> Comparison {
     #[cfg(target_arch = "aarch64")]
     let return_address = Some(registers[crate::sys::processor::LR] - 1);
     #[cfg(not(target_arch = "aarch64"))]
-    let return_address = None;
-    let returns_by_register = ours.addresses.get(1).copied() == return_address;
+    let return_address: Option<u64> = None;
+    let caller = ours.addresses.get(1);
+    let caller_lost =
+        theirs.len() == 1 && return_address.is_some_and(|address| caller != Some(&address));
     let complete = ours.complete;
-    Comparison { ours: ours.addresses, complete, as_if_blocked, returns_by_register, theirs }
+    Comparison { ours: ours.addresses, complete, as_if_blocked, caller_lost, theirs }
 }
 
 /// Counts of one workload.
@@ -199,7 +202,6 @@ struct Score {
     further: usize,
     complete: usize,
     as_if_blocked: usize,
-    /// Of code without tables: the caller is not the return address in the register.
     callers_lost: usize,
     frames: usize,
     leaves: HashMap<u64, usize>,
@@ -208,10 +210,8 @@ struct Score {
 
 impl Score {
     fn add(&mut self, comparison: &Comparison) {
-        let Comparison { ours, complete, as_if_blocked, returns_by_register, theirs } = comparison;
-        if theirs.len() == 1 && ROOT_FRAMES_LEFT_OUT {
-            self.callers_lost += usize::from(!returns_by_register);
-        }
+        let Comparison { ours, complete, as_if_blocked, caller_lost, theirs } = comparison;
+        self.callers_lost += usize::from(*caller_lost);
         self.samples += 1;
         self.complete += usize::from(*complete);
         self.as_if_blocked += usize::from(*as_if_blocked);

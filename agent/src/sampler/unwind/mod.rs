@@ -90,7 +90,7 @@ pub(super) struct Unwinder {
     /// By code address.
     methods: FxHashMap<u64, UnwindMethod>,
     context: UnwindContext<usize>,
-    /// Of [`STEPS_MAX`], for the stack that is being unwound.
+    /// Remaining steps for the current stack, at most [`STEPS_MAX`].
     steps_left: u32,
 }
 

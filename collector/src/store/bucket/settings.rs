@@ -20,23 +20,26 @@ const REGIONS: [AmazonS3ConfigKey; 2] =
 
 /// Returns what is wrong with the settings of a client, and what is allowed.
 pub(super) fn defect(client: &AmazonS3Builder) -> Option<String> {
-    let invalid = |key: &AmazonS3ConfigKey, expected: &str| {
-        let name = key.as_ref().to_uppercase();
-        let value = client.get_config_value(key)?;
-        Some(format!("invalid {name} {value:?}; expected {expected}"))
+    let invalid = |keys: &[AmazonS3ConfigKey], is_valid: fn(&str) -> bool, expected: &str| {
+        keys.iter().find_map(|key| {
+            let value = client.get_config_value(key)?;
+            let name = key.as_ref().to_uppercase();
+            (!is_valid(&value)).then(|| format!("invalid {name} {value:?}; expected {expected}"))
+        })
     };
-    let value_of = |key: &AmazonS3ConfigKey| client.get_config_value(key);
-    if let Some(key) = ENDPOINTS.iter().find(|key| value_of(key).is_some_and(|url| !is_url(&url))) {
-        return invalid(key, "http://HOST:PORT or https://HOST:PORT");
-    }
-    if let Some(key) =
-        REGIONS.iter().find(|key| value_of(key).is_some_and(|name| !is_region(&name)))
-    {
-        return invalid(key, "letters, digits and hyphens, such as eu-central-1");
-    }
-    let endpoint =
-        value_of(&AmazonS3ConfigKey::S3Endpoint).or(value_of(&AmazonS3ConfigKey::Endpoint))?;
-    let allows_http = value_of(&AmazonS3ConfigKey::Client(ClientConfigKey::AllowHttp));
+    invalid(&ENDPOINTS, is_url, "http://HOST:PORT or https://HOST:PORT")
+        .or_else(|| {
+            invalid(&REGIONS, is_region, "letters, digits and hyphens, such as eu-central-1")
+        })
+        .or_else(|| unencrypted(client))
+}
+
+/// Returns what is wrong if the endpoint is not encrypted and that is not allowed.
+fn unencrypted(client: &AmazonS3Builder) -> Option<String> {
+    use AmazonS3ConfigKey::{Client, Endpoint, S3Endpoint};
+    let value_of = |key| client.get_config_value(&key);
+    let endpoint = value_of(S3Endpoint).or_else(|| value_of(Endpoint))?;
+    let allows_http = value_of(Client(ClientConfigKey::AllowHttp));
     let is_forbidden = endpoint.starts_with("http:") && allows_http.as_deref() == Some("false");
     is_forbidden.then(|| {
         format!(
