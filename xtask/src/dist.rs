@@ -168,16 +168,34 @@ fn write_reference(folder: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Installs what a check needs, unless it is there.
+///
+/// # Errors
+/// If something cannot be installed.
+pub(crate) fn prepare() -> Result<()> {
+    if missing().is_some() {
+        return Ok(());
+    }
+    cargo_deb()?;
+    MANIFESTS_READER.path()?;
+    CONTAINER_READER.path().map(drop)
+}
+
 fn make_package(folder: &Path) -> Result<()> {
+    let mut deb = Command::new(cargo_deb()?);
+    deb.current_dir(root()).args(["--package", "emberline-cli", "--no-build", "--no-strip"]);
+    ran(deb.arg("--output").arg(folder.join("emberline.deb")))
+}
+
+/// Installs cargo-deb below `target`, unless it is there.
+fn cargo_deb() -> Result<PathBuf> {
     let tools = root().join("target/tools");
-    let cargo_deb = tools.join("bin/cargo-deb");
-    if !cargo_deb.exists() {
+    let program = tools.join("bin/cargo-deb");
+    if !program.exists() {
         let mut install = cargo(&["install", "--locked", "--quiet", CARGO_DEB, "--root"]);
         ran(install.arg(&tools))?;
     }
-    let mut deb = Command::new(cargo_deb);
-    deb.current_dir(root()).args(["--package", "emberline-cli", "--no-build", "--no-strip"]);
-    ran(deb.arg("--output").arg(folder.join("emberline.deb")))
+    Ok(program)
 }
 
 fn check_unit() -> Result<()> {

@@ -75,6 +75,10 @@ struct Forwarded {
 }
 
 fn main() -> ExitCode {
+    if let Some(command_line) = test::compiler::command_line() {
+        eprintln!("error: the compiler did not start: {}", test::compiler::compile(&command_line));
+        return ExitCode::FAILURE;
+    }
     let result = match Arguments::parse().task {
         Task::Test(options) => test::run(&options),
         Task::Tidy(options) => tidy::run(&options),

@@ -5,19 +5,24 @@
 //! and procedural macros with the build: for xtask alone, after a build, clippy took 25 s of CPU
 //! time instead of 54 s in the debug profile.
 
-mod ahead;
+mod background;
+mod commands;
+pub(crate) mod compiler;
 pub(crate) mod table;
 
 use std::path::{Path, PathBuf};
-use std::process::ExitStatus;
 use std::{env, fs, io};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::ValueEnum as _;
-use xtask::{announce, cargo, page, root};
+use xtask::{announce, page, root};
 
-use self::ahead::Ahead;
-use self::table::{Outcome, Stopwatch};
+use self::background::Background;
+use self::commands::{
+    BUILD, BUILD_SHIPPED, CLIPPY, CLIPPY_SMALL_AGENT, DENY, DOC, FORMAT, FORMAT_FUZZ, FORMAT_PEERS,
+    PACKAGE, SIMULATION, SYSTEM, TEST, TEST_DOC, TEST_QUICK, has_subcommand,
+};
+use self::table::{Outcome, Row, Stopwatch};
 use crate::{aarch64, clients, dist, fuzz, readers, sql, tidy};
 
 /// What to run.
@@ -48,9 +53,9 @@ pub(crate) struct Options {
     /// Leave out these steps.
     #[arg(long, value_name = "STEP", value_enum, value_delimiter = ',')]
     skip: Vec<Step>,
-    /// Only compile and install what the steps `aarch64`, `fuzz` and `clients` need.
-    #[arg(long, conflicts_with = "quick")]
-    prepare: bool,
+    /// Compile and install what these steps need, and run only those of `--only`.
+    #[arg(long, value_name = "STEP", value_enum, value_delimiter = ',', conflicts_with = "quick")]
+    prepare: Vec<Step>,
 }
 
 /// The steps, in the order in which they run.
@@ -76,11 +81,12 @@ enum Step {
     Build,
     /// The golden store, read with DuckDB; exported profiles, read with `go tool pprof` and others.
     Readers,
-    /// The program without the feature `s3`, as it is shipped; its Debian package, installed and removed in a
-    /// copy of this machine's root; the systemd unit; the manifests of Kubernetes; the file of the container.
-    Dist,
-    /// All tests of the workspace, with a program that has the feature `s3`.
+    /// All tests of the workspace but those of the next two steps.
     Test,
+    /// Tests of whole systems, with a program that has the feature `s3`.
+    System,
+    /// Simulated agents and collectors under 300 seeds of faults.
+    Simulation,
     /// The page in a browser.
     Page,
     /// A build for aarch64, and the agent's tests under emulation.
@@ -89,205 +95,94 @@ enum Step {
     Fuzz,
     /// Clients of other profilers from PyPI and npm, against a collector.
     Clients,
+    /// The program without the feature `s3`, as it is shipped; its Debian package, installed and removed in a
+    /// copy of this machine's root; the systemd unit; the manifests of Kubernetes; the file of the container.
+    Dist,
     /// A program with the feature `sql`; only if it is asked for.
     Sql,
     /// A Ballista cluster, and `cargo xtask cluster`; only if it is asked for.
     Cluster,
 }
 
-/// The client of S3 servers. All steps select it but the build of the program that is shipped, which does not have it.
-/// Only the program's own crate differs.
-const S3: &str = "emberline-cli/s3";
-
 /// Where tests say why an S3 server is missing.
 const S3_SERVER_MISSING: &str = "target/release/s3-servers/missing";
-
-/// A command of cargo's.
-struct CargoCommand {
-    arguments: &'static [&'static str],
-    /// The component of the toolchain that it needs.
-    component: Option<&'static str>,
-    environment: Option<(&'static str, &'static str)>,
-    /// What to do when it fails.
-    advice: &'static str,
-}
-
-const FORMAT: CargoCommand = CargoCommand {
-    arguments: &["fmt", "--all", "--check"],
-    component: Some("rustfmt"),
-    environment: None,
-    advice: "run `cargo fmt --all`",
-};
-
-/// The packages outside the workspace.
-const FORMAT_FUZZ: CargoCommand = CargoCommand {
-    arguments: &["fmt", "--manifest-path", "fuzz/Cargo.toml", "--check"],
-    advice: "run `cargo fmt --manifest-path fuzz/Cargo.toml`",
-    ..FORMAT
-};
-const FORMAT_PEERS: CargoCommand = CargoCommand {
-    arguments: &["fmt", "--manifest-path", "xtask/peers/Cargo.toml", "--check"],
-    advice: "run `cargo fmt --manifest-path xtask/peers/Cargo.toml`",
-    ..FORMAT
-};
-
-const CLIPPY: CargoCommand = CargoCommand {
-    arguments: &[
-        "clippy",
-        "--release",
-        "--workspace",
-        "--all-targets",
-        "--features",
-        S3,
-        "--",
-        "-D",
-        "warnings",
-    ],
-    component: Some("clippy"),
-    environment: None,
-    advice: "fix the warnings above",
-};
-
-/// The agent that profiles to a file, without a network.
-const CLIPPY_SMALL_AGENT: CargoCommand = CargoCommand {
-    arguments: &[
-        "clippy",
-        "--release",
-        "--package",
-        "emberline-agent",
-        "--no-default-features",
-        "--",
-        "-D",
-        "warnings",
-    ],
-    advice: "code that only `ship` needs must be behind that feature",
-    ..CLIPPY
-};
-
-const DOC: CargoCommand = CargoCommand {
-    arguments: &["doc", "--release", "--workspace", "--no-deps", "--features", S3],
-    component: None,
-    environment: Some(("RUSTDOCFLAGS", "-D warnings")),
-    advice: "fix the warnings above",
-};
-
-/// The crates that a user's program depends on.
-const PACKAGE: CargoCommand = CargoCommand {
-    arguments: &[
-        "package",
-        "--allow-dirty",
-        "--package",
-        "emberline-profiler-core",
-        "--package",
-        "emberline-symbols",
-        "--package",
-        "emberline-tls",
-        "--package",
-        "emberline-agent",
-    ],
-    component: None,
-    // cargo builds packages in the dev profile: without debug information it takes half as long.
-    environment: Some(("CARGO_PROFILE_DEV_DEBUG", "0")),
-    advice: "a published crate needs metadata, files and dependencies of its own",
-};
-
-/// Without advisories, whose list must be downloaded: the hosted workflow checks them.
-const DENY: CargoCommand = CargoCommand {
-    arguments: &["deny", "check", "bans", "licenses", "sources"],
-    component: None,
-    environment: None,
-    advice: "see deny.toml",
-};
-
-/// Whole-system tests run the binary. All targets at once, so that dependencies have the features
-/// that the tests need: the binary alone needs fewer, and 61 crates would be compiled twice, among
-/// them the largest.
-const BUILD: CargoCommand = CargoCommand {
-    arguments: &["build", "--release", "--workspace", "--all-targets", "--features", S3],
-    component: None,
-    environment: None,
-    advice: "fix the errors above",
-};
-
-const TEST: CargoCommand = CargoCommand {
-    arguments: &["test", "--release", "--workspace", "--features", S3],
-    component: None,
-    environment: None,
-    advice: "the failing tests are named above",
-};
-
-/// The program as it is shipped. An example among the targets selects the features of dependencies that tests
-/// need, so that no crate but the program's own is compiled again.
-const BUILD_SHIPPED: CargoCommand = CargoCommand {
-    arguments: &[
-        "build",
-        "--release",
-        "--workspace",
-        "--bin",
-        "emberline",
-        "--example",
-        "async_tasks",
-    ],
-    ..BUILD
-};
-
-/// Without the tests of whole systems, of simulated crashes, and those that sample for 10 s or more. They
-/// are excluded by the first letter of their file. Their packages are not excluded, because dependencies
-/// would then have other features and be compiled again.
-const TEST_QUICK: CargoCommand = CargoCommand {
-    arguments: &[
-        "test",
-        "--release",
-        "--workspace",
-        "--features",
-        S3,
-        "--lib",
-        "--bins",
-        "--test=[!gmsw]*",
-        "--test=memory",
-    ],
-    ..TEST
-};
 
 /// Runs the steps in order, up to the first that fails, and prints a table of them.
 ///
 /// # Errors
 /// If a step fails; names it and the command that runs only that step.
 pub(crate) fn run(options: &Options) -> Result<()> {
-    if options.prepare {
-        return options.steps().try_for_each(Step::prepare);
-    }
-    let mut rows = Vec::new();
-    let mut failure = None;
-    let mut ahead = None;
-    for step in options.steps() {
-        let stopwatch = Stopwatch::start()?;
-        if failure.is_none() && step == Step::Test {
-            let later: Vec<String> =
-                options.steps().filter(|step| step.can_be_prepared()).map(Step::name).collect();
-            ahead = (!later.is_empty()).then(|| Ahead::start(&later)).transpose()?;
+    let steps: Vec<Step> = options.steps().collect();
+    let has_tests = steps.contains(&Step::Test);
+    let (aside, front): (Vec<Step>, Vec<Step>) =
+        steps.into_iter().partition(|step| has_tests && step.runs_in_background());
+    let mut run = Run::default();
+    for &step in &front {
+        if step == Step::Test && run.failure.is_none() {
+            let later: Vec<Step> =
+                front.iter().copied().filter(|step| step.can_be_prepared()).collect();
+            run.start_background(&later, &aside)?;
         }
         if step.can_be_prepared() {
-            ahead.take().map_or(Ok(()), Ahead::wait)?;
+            run.wait_for_background()?;
         }
-        let outcome = match failure {
+        run.step(&step.name(), || step.run(options).map_err(|error| step.failed(error)))?;
+    }
+    run.wait_for_background()?;
+    for step in &options.prepare {
+        // The step itself will do it again and say what is wrong.
+        if let Err(error) = step.prepare() {
+            eprintln!("{} is not prepared: {error:#}", step.name());
+        }
+    }
+    run.finish()
+}
+
+/// The steps so far.
+#[derive(Default)]
+struct Run {
+    rows: Vec<Row>,
+    failure: Option<anyhow::Error>,
+    background: Option<Background>,
+}
+
+impl Run {
+    /// Runs a step, unless an earlier one failed.
+    fn step(&mut self, name: &str, step: impl FnOnce() -> Result<Outcome>) -> Result<()> {
+        let stopwatch = Stopwatch::start()?;
+        let outcome = match self.failure {
             Some(_) => Outcome::Skipped("an earlier step failed".into()),
-            None => step.run(options).unwrap_or_else(|error| {
-                failure = Some((step, error));
+            None => step().unwrap_or_else(|error| {
+                self.failure = Some(error);
                 Outcome::Failed
             }),
         };
-        rows.push(stopwatch.stop(step.name(), outcome)?);
+        self.rows.push(stopwatch.stop(name.to_owned(), outcome)?);
+        Ok(())
     }
-    eprint!("\n{}", table::render(&rows));
-    match failure {
-        None => Ok(()),
-        Some((step, error)) => {
-            let name = step.name();
-            Err(error.context(format!(
-                "the step {name} failed; `cargo xtask test --only {name}` runs only that step"
-            )))
+
+    fn start_background(&mut self, prepared: &[Step], steps: &[Step]) -> Result<()> {
+        let names = |steps: &[Step]| steps.iter().map(|step| step.name()).collect::<Vec<_>>();
+        if !(prepared.is_empty() && steps.is_empty()) {
+            self.background = Some(Background::start(&names(prepared), &names(steps))?);
         }
+        Ok(())
+    }
+
+    /// Its row has the seconds of the wait, and the CPU seconds of all that it did.
+    fn wait_for_background(&mut self) -> Result<()> {
+        match self.background.take() {
+            Some(background) => {
+                self.step("background", || background.wait().map(|()| Outcome::Passed))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Prints the table.
+    fn finish(self) -> Result<()> {
+        eprint!("\n{}", table::render(&self.rows));
+        self.failure.map_or(Ok(()), Err)
     }
 }
 
@@ -298,7 +193,8 @@ impl Options {
     }
 
     fn wants(&self, step: Step) -> bool {
-        let is_named = self.only.is_empty() || self.only.contains(&step);
+        let is_named =
+            self.only.contains(&step) || (self.only.is_empty() && self.prepare.is_empty());
         let is_quick = !matches!(
             step,
             Step::ClippySmallAgent
@@ -308,6 +204,8 @@ impl Options {
                 | Step::Build
                 | Step::Readers
                 | Step::Dist
+                | Step::System
+                | Step::Simulation
                 | Step::Clients
                 | Step::Page
                 | Step::Aarch64
@@ -336,8 +234,21 @@ impl Step {
         value.get_name().to_owned()
     }
 
+    /// Adds to an error the command that runs only this step.
+    fn failed(self, error: anyhow::Error) -> anyhow::Error {
+        let name = self.name();
+        error.context(format!(
+            "the step {name} failed; `cargo xtask test --only {name}` runs only that step"
+        ))
+    }
+
     fn can_be_prepared(self) -> bool {
-        matches!(self, Step::Aarch64 | Step::Fuzz | Step::Clients)
+        matches!(self, Step::Aarch64 | Step::Fuzz | Step::Clients | Step::Dist)
+    }
+
+    /// Whether it may run while tests run: nothing in it is measured by a clock.
+    fn runs_in_background(self) -> bool {
+        matches!(self, Step::Package | Step::Simulation)
     }
 
     /// Compiles and installs what the step needs.
@@ -346,6 +257,7 @@ impl Step {
             Step::Aarch64 => aarch64::prepare(),
             Step::Fuzz => fuzz::prepare_short(),
             Step::Clients => clients::prepare(),
+            Step::Dist => dist::prepare(),
             _ => Ok(()),
         }
     }
@@ -388,10 +300,15 @@ impl Step {
             }
             Step::Test if options.quick => TEST_QUICK.run(),
             Step::Test => {
+                TEST.run()?;
+                TEST_DOC.run()
+            }
+            Step::System => {
                 // The step `dist` replaces the program that the tests run. Nothing is compiled again.
                 BUILD.run()?;
-                test_all()
+                test_systems()
             }
+            Step::Simulation => SIMULATION.run(),
             Step::Page => {
                 let missing = page::run(&root().join("target/release/emberline"))?;
                 Ok(missing.map_or(Outcome::Passed, Outcome::Skipped))
@@ -412,39 +329,13 @@ impl Step {
     }
 }
 
-impl CargoCommand {
-    fn run(&self) -> Result<Outcome> {
-        announce(&self.text());
-        if let Some(component) = self.component {
-            check_component(self.arguments[0], component)?;
-        }
-        let mut command = cargo(self.arguments);
-        command.envs(self.environment);
-        let status = command.status().with_context(|| format!("starting `{}`", self.text()))?;
-        self.judge(status)
-    }
-
-    fn judge(&self, status: ExitStatus) -> Result<Outcome> {
-        if status.success() {
-            return Ok(Outcome::Passed);
-        }
-        bail!("`{}` failed ({status}): {}", self.text(), self.advice)
-    }
-
-    /// What a person would type.
-    fn text(&self) -> String {
-        let environment = self.environment.map(|(name, value)| format!("{name}=\"{value}\" "));
-        format!("{}cargo {}", environment.unwrap_or_default(), self.arguments.join(" "))
-    }
-}
-
-/// Runs all tests. Tests of stores in buckets are left out if their servers cannot be installed.
-fn test_all() -> Result<Outcome> {
+/// Tests of stores in buckets are left out if their servers cannot be installed.
+fn test_systems() -> Result<Outcome> {
     let missing = root().join(S3_SERVER_MISSING);
     if missing.exists() {
         fs::remove_file(&missing)?;
     }
-    let outcome = TEST.run()?;
+    let outcome = SYSTEM.run()?;
     match fs::read_to_string(missing) {
         Ok(reason) => {
             let reason = reason.lines().next_back().unwrap_or_default().to_owned();
@@ -489,27 +380,8 @@ fn forget_packages(cargo_home: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Whether cargo has a subcommand, which may be a component or a program in the path.
-fn has_subcommand(name: &str) -> Result<bool> {
-    let probe = cargo(&[name, "--version"]).output().context("starting cargo")?;
-    Ok(probe.status.success())
-}
-
-/// Names the command that installs a missing component, which cargo does only with rustup.
-fn check_component(subcommand: &str, component: &str) -> Result<()> {
-    if !has_subcommand(subcommand)? {
-        bail!(
-            "`cargo {subcommand}` is not installed: run `rustup component add {component}`, or \
-             leave the step out with `cargo xtask test --skip STEP`"
-        );
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
-    use std::os::unix::process::ExitStatusExt;
-
     use clap::Parser;
 
     use super::*;
@@ -530,23 +402,6 @@ mod tests {
         assert!(!stale.exists());
         assert!(others.iter().all(|folder| folder.exists()));
         forget_packages(&home.path().join("new")).unwrap();
-    }
-
-    #[test]
-    fn a_missing_component_is_named_with_the_way_to_get_it() {
-        let error = check_component("no-such-command", "rustfmt").unwrap_err();
-        assert!(error.to_string().contains("rustup component add rustfmt"), "{error}");
-    }
-
-    #[test]
-    fn a_failing_step_is_named_with_its_command_and_advice() {
-        let failed = ExitStatus::from_raw(101 << 8);
-        let error = FORMAT.judge(failed).map(|_| ()).unwrap_err().to_string();
-        assert_eq!(
-            error,
-            "`cargo fmt --all --check` failed (exit status: 101): run `cargo fmt --all`"
-        );
-        assert!(FORMAT.judge(ExitStatus::default()).is_ok());
     }
 
     #[derive(Parser)]
@@ -573,6 +428,8 @@ mod tests {
         assert_eq!(steps(&["--only", "clients"]), ["clients"]);
         assert_eq!(steps(&["--readers"]), ["readers"]);
         assert_eq!(steps(&["--only", "clippy-small-agent,page"]), ["clippy-small-agent", "page"]);
+        assert_eq!(steps(&["--prepare", "fuzz", "--only", "package"]), ["package"]);
+        assert!(steps(&["--prepare", "fuzz"]).is_empty());
         assert_eq!(steps(&["--quick"]), ["format", "tidy", "page-sources", "clippy", "test"]);
         assert_eq!(
             steps(&["--quick", "--skip", "format,clippy"]),

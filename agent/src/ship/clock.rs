@@ -185,9 +185,15 @@ impl Correction {
 impl Corrections {
     /// Uses the offset of `best` from `now` on, if it differs by more than half of its error.
     /// Returns the offset that is used.
+    ///
+    /// The first one is zero unless `best` rules that out. Most clocks are synchronized, and the first exchange
+    /// is often slow in one direction, because programs start: its middle was off by 45 ms on a busy machine.
     fn update(&mut self, best: Offset, now: Timestamp) -> i64 {
         let now = now.unix_ns();
-        let Offset { offset_ns, error_ns } = best;
+        let Offset { mut offset_ns, error_ns } = best;
+        if self.recent.is_empty() && offset_ns.unsigned_abs() <= error_ns {
+            offset_ns = 0;
+        }
         let mut mapped = now.saturating_add(offset_ns);
         if let Some(last) = self.recent.back() {
             let changed_ns = last.offset_ns.abs_diff(offset_ns);
@@ -391,6 +397,22 @@ mod tests {
         assert_eq!(update(140, 80, 1_000), 100);
         assert_eq!(update(140, 79, 2_000), 140);
         assert_eq!(update(-HOUR, 5, 3_000), -HOUR);
+    }
+
+    #[test]
+    fn the_first_offset_is_zero_unless_the_exchange_rules_that_out() {
+        let first = |[there, back]: [i64; 2], offset| {
+            let mut estimator = OffsetEstimator::default();
+            let exchange = exchange(0, offset, [there, 0, back]);
+            estimator.add(exchange);
+            estimator.current(exchange.returned).unwrap()
+        };
+        let slow = first([90 * MS, MS], 0);
+        assert_eq!(slow.offset_ns, 0);
+        assert!(slow.error_ns >= 90 * MS as u64, "{slow:?}");
+        assert_eq!(first([MS, 90 * MS], 2 * MS).offset_ns, 0);
+        assert_eq!(first([90 * MS, MS], 100 * MS).offset_ns, 144_500_000);
+        assert_eq!(first([MS, MS], -2 * MS).offset_ns, -2 * MS);
     }
 
     #[test]

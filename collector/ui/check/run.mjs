@@ -22,26 +22,42 @@ const watchdog = setTimeout(() => {
 }, ALL_MS_MAX);
 
 const checks = new Checks();
-const browser = await start();
 // All checks go through a proxy, below a path: what works there also works at the root.
 const token = process.env.EMBERLINE_TOKEN;
 const below = await proxy(target, '/behind/a-proxy/', { token });
-const context = {
-  browser,
-  checks,
-  open,
-  target: target.replace(/\/?$/, '/'),
-  token,
-  pictures,
-  program: process.env.EMBERLINE_PROGRAM,
-  fleetMsMax: FLEET_MS_MAX,
-  graph: '.flame canvas[data-rects]',
-  at: (path) => below.url + path,
-  apiUrl: (path) => `${below.url}api/v1/${path}`,
-  parameter: (page, name) => new URL(page.url()).searchParams.get(name),
-};
+const apiUrl = (path) => `${below.url}api/v1/${path}`;
 
-async function run(check) {
+/** The chosen checks of a kind, for a browser. */
+function chosen(kind, browser) {
+  const context = {
+    browser,
+    checks,
+    open,
+    target: target.replace(/\/?$/, '/'),
+    token,
+    pictures,
+    program: process.env.EMBERLINE_PROGRAM,
+    fleetMsMax: FLEET_MS_MAX,
+    graph: '.flame canvas[data-rects]',
+    at: (path) => below.url + path,
+    apiUrl,
+    parameter: (page, name) => new URL(page.url()).searchParams.get(name),
+  };
+  const groups = [
+    loginChecks,
+    pageChecks,
+    profileChecks,
+    goldenChecks,
+    walkChecks,
+    fleetChecks,
+    reportChecks,
+    restartChecks,
+  ];
+  const only = process.env.EMBERLINE_CHECK?.split(',');
+  return groups.flatMap((group) => group(context)[kind]).filter(({ name }) => !only || only.includes(name));
+}
+
+async function run(check, browser) {
   const begun = Date.now();
   try {
     await check();
@@ -53,26 +69,19 @@ async function run(check) {
   console.log(`${check.name}: ${checks.made} checks so far, ${checks.failed} failed, ${seconds} s`);
 }
 
-const only = process.env.EMBERLINE_CHECK?.split(',');
-const groups = [
-  loginChecks,
-  pageChecks,
-  profileChecks,
-  goldenChecks,
-  walkChecks,
-  fleetChecks,
-  reportChecks,
-  restartChecks,
-].map((group) => group(context));
-const chosen = (kind) => groups.flatMap((group) => group[kind]).filter(({ name }) => !only || only.includes(name));
-// The fleet starts while checks with mocked answers run.
-for (const check of chosen('mocked')) await run(check);
-const live = chosen('live');
-if (live.length > 0) await waitForFleet(context.apiUrl);
-for (const check of live) await run(check);
+/** Runs the checks of a kind in a browser of their own. */
+async function runAll(kind, ready = async () => {}) {
+  const browser = await start();
+  const all = chosen(kind, browser);
+  if (all.length > 0) await ready();
+  for (const check of all) await run(check, browser);
+  await browser.close();
+}
+
+// Checks with mocked answers need no fleet. Both kinds wait for their pages most of the time.
+await Promise.all([runAll('mocked'), runAll('live', () => waitForFleet(apiUrl))]);
 
 clearTimeout(watchdog);
-await browser.close();
 below.close();
 // A connection that the collector keeps open would keep the process alive.
 process.exit(checks.failed > 0 ? 1 : 0);

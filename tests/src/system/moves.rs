@@ -5,7 +5,7 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::harness::{Collector, Worker, alone, number, wait_for};
+use crate::harness::{Collector, Worker, number, wait_for};
 
 /// A collector that can be killed and started again at its address.
 struct Site {
@@ -78,7 +78,6 @@ fn check_sums(sites: &[Site], record: &Value) {
 
 #[test]
 fn a_worker_moves_when_its_collector_is_killed_and_returns() {
-    let _alone = alone();
     let mut sites = [Site::start(), Site::start()];
     let worker = Worker::start("steady", "moving-1", &list_of(&sites), &[]);
     let home = wait_for("samples", || sites.iter().position(|site| site.stored_ns() > 0));
@@ -95,7 +94,6 @@ fn a_worker_moves_when_its_collector_is_killed_and_returns() {
 /// Half of the workers have the dead collector first.
 #[test]
 fn a_short_program_ships_to_a_collector_that_lives() {
-    let _alone = alone();
     let mut sites = [Site::start(), Site::start()];
     let list = list_of(&sites);
     sites[0].collector.process.kill();
@@ -113,7 +111,6 @@ fn a_short_program_ships_to_a_collector_that_lives() {
 /// The paused collector answers nobody for so long that its agent moves. Then it reads what is in its socket.
 #[test]
 fn a_collector_that_was_paused_keeps_what_it_has_and_its_agent_knows() {
-    let _alone = alone();
     let sites = [Site::start(), Site::start()];
     let worker = Worker::start("steady", "moving-2", &list_of(&sites), &[]);
     let home = wait_for("samples", || sites.iter().position(|site| site.stored_ns() > 0));

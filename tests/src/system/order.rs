@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::harness::{Collector, Worker, alone, number, wait_for};
+use crate::harness::{Collector, Worker, number, wait_for};
 
 const WORKERS: usize = 8;
 const RESTARTS: usize = 3;
@@ -12,7 +12,6 @@ const RESTARTS: usize = 3;
 /// holds its data in memory, so acknowledged data is gone; the agents notice and count it.
 #[test]
 fn accounts_balance_over_restarts_of_the_collector() {
-    let _alone = alone();
     let mut collector = Collector::start();
     let address = collector.address.clone();
     let workers: Vec<Worker> = (0..WORKERS)
@@ -57,7 +56,6 @@ fn accounts_balance_over_restarts_of_the_collector() {
 /// the collector arrives.
 #[test]
 fn a_late_collector_receives_everything() {
-    let _alone = alone();
     let first = Collector::start();
     let address = first.address.clone();
     drop(first);
@@ -88,7 +86,6 @@ fn a_late_collector_receives_everything() {
 /// counted.
 #[test]
 fn without_a_collector_everything_counts_as_undelivered() {
-    let _alone = alone();
     let nobody = Collector::start();
     let url = nobody.url();
     drop(nobody);

@@ -7,7 +7,7 @@ use nix::sys::signal::Signal;
 use simulation::s3::Server;
 
 use super::{emberline_with, place, said, server};
-use crate::harness::{Collector, Running, Worker, alone, emberline, number, wait_for};
+use crate::harness::{Collector, Running, Worker, emberline, number, wait_for};
 
 /// A collector of a place, or a reader of it.
 fn start(server: &Server, prefix: &str, arguments: &[&str]) -> Collector {
@@ -47,7 +47,6 @@ fn lose_collector(server: &Server, prefix: &str) -> u64 {
 
 #[test]
 fn of_two_collectors_one_adopts_the_store_of_a_lost_one() {
-    let _alone = alone();
     let Some(server) = server() else { return };
     let stored_ns = lose_collector(&server, "adopted");
     let reader = start(&server, "adopted", &["--read-only"]);
@@ -95,7 +94,6 @@ fn of_two_collectors_one_adopts_the_store_of_a_lost_one() {
 /// Killed after it took the store, at whatever it does then.
 #[test]
 fn an_adopter_that_is_killed_leaves_a_store_that_the_next_one_adopts() {
-    let _alone = alone();
     let Some(server) = server() else { return };
     let stored_ns = lose_collector(&server, "killed");
     let reader = start(&server, "killed", &["--read-only"]);

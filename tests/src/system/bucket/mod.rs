@@ -18,7 +18,7 @@ use simulation::crash::{Options, StoreTarget, run, store_arguments};
 use simulation::proxy::{Fate, Proxy};
 use simulation::s3::{AUTHORIZATION, BUCKET, Product, Server, environment};
 
-use crate::harness::{Collector, Running, TEST_WORKER, alone, emberline, number, output, wait_for};
+use crate::harness::{Collector, Running, TEST_WORKER, emberline, number, output, wait_for};
 
 /// Kills of the short form.
 const KILLS: u32 = 12;
@@ -107,7 +107,6 @@ fn start(server: &Server, prefix: &str) -> Collector {
 /// do not arrive, and the server is overloaded. `BUCKET_KILLS=300` makes it long.
 #[test]
 fn no_acked_cycle_is_lost_or_counted_twice_when_machines_are_lost() {
-    let _alone = alone();
     with_each_server(check_lost_machines);
 }
 

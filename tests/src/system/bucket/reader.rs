@@ -5,7 +5,7 @@ use std::process::Command;
 use simulation::s3::Server;
 
 use super::{place, with_each_server};
-use crate::harness::{Collector, Worker, alone, emberline, number, output, wait_for};
+use crate::harness::{Collector, Worker, emberline, number, output, wait_for};
 
 fn start(server: &Server, arguments: &[&str]) -> Collector {
     let mut command = Command::new(emberline());
@@ -23,7 +23,6 @@ fn found_ns(collector: &Collector) -> u64 {
 
 #[test]
 fn a_reader_answers_for_collectors_whose_machine_is_gone() {
-    let _alone = alone();
     with_each_server(check_reader);
 }
 
@@ -95,7 +94,6 @@ fn check_counts(server: &Server, collector: &Collector) {
 /// Unsealed data is on the disk of its collector, so a reader says that it lacks it.
 #[test]
 fn a_reader_names_what_a_collector_has_on_its_own_disk() {
-    let _alone = alone();
     with_each_server(check_disk);
 }
 
