@@ -71,10 +71,10 @@ enum Step {
     Clippy,
     /// clippy on the agent without its network.
     ClippySmallAgent,
-    /// rustdoc without warnings.
-    Doc,
     /// Packages of the crates that are published.
     Package,
+    /// rustdoc without warnings.
+    Doc,
     /// Licenses, sources and duplicate versions of dependencies, with cargo-deny.
     Deny,
     /// A release build of everything.
@@ -195,21 +195,9 @@ impl Options {
     fn wants(&self, step: Step) -> bool {
         let is_named =
             self.only.contains(&step) || (self.only.is_empty() && self.prepare.is_empty());
-        let is_quick = !matches!(
+        let is_quick = matches!(
             step,
-            Step::ClippySmallAgent
-                | Step::Doc
-                | Step::Package
-                | Step::Deny
-                | Step::Build
-                | Step::Readers
-                | Step::Dist
-                | Step::System
-                | Step::Simulation
-                | Step::Clients
-                | Step::Page
-                | Step::Aarch64
-                | Step::Fuzz
+            Step::Format | Step::Tidy | Step::PageSources | Step::Clippy | Step::Test
         );
         if self.clients {
             return step == Step::Clients;
@@ -248,7 +236,7 @@ impl Step {
 
     /// Whether it may run while tests run: nothing in it is measured by a clock.
     fn runs_in_background(self) -> bool {
-        matches!(self, Step::Package | Step::Simulation)
+        matches!(self, Step::Package | Step::Doc | Step::Simulation)
     }
 
     /// Compiles and installs what the step needs.

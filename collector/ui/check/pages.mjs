@@ -488,7 +488,7 @@ export function pageChecks({ browser, checks, open, at, parameter, graph, apiUrl
 
   async function filesOfTasks() {
     const page = await open(browser, checks);
-    const [from, to] = [25, 5].map((seconds) => new Date(Date.now() - seconds * 1000).toISOString());
+    const [from, to] = [120, 5].map((seconds) => new Date(Date.now() - seconds * 1000).toISOString());
     await page.goto(at(`tasks?task=qr&from=${from}&to=${to}`));
     await page.click('.download summary');
     await page.waitForSelector('.download[open] >> text=Firefox Profiler');
