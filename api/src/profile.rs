@@ -13,7 +13,7 @@ use crate::{TimeRange, Word};
 pub struct ProfileAnswer {
     /// The range of the answer: larger than requested where detail is no longer retained.
     pub range: TimeRange,
-    /// What was asked for.
+    /// The query's parameters.
     pub filter: Filter,
     /// What a node is: `function` or `line`.
     pub by: Word,
@@ -152,7 +152,7 @@ pub struct Totals {
 pub struct TimelineAnswer {
     /// The range of the answer.
     pub range: TimeRange,
-    /// What was asked for.
+    /// The query's parameters.
     pub filter: Filter,
     /// Start of the first step, since the Unix epoch.
     pub first_ns: i64,

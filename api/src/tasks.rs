@@ -12,7 +12,7 @@ use crate::{TimeRange, Word};
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(test, derive(TS))]
 pub struct TasksAnswer {
-    /// The range that was asked for.
+    /// The requested range.
     pub range: TimeRange,
     /// Number of tasks that match.
     pub total: u64,
@@ -95,7 +95,7 @@ pub struct Phase {
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(test, derive(TS))]
 pub struct TaskColumnsAnswer {
-    /// The range that was asked for.
+    /// The requested range.
     pub range: TimeRange,
     /// Number of tasks that match.
     pub total: u64,

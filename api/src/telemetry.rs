@@ -10,7 +10,7 @@ use crate::{Durations, TimeRange, Word};
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(test, derive(TS))]
 pub struct TransfersAnswer {
-    /// The range that was asked for.
+    /// The requested range.
     pub range: TimeRange,
     /// Number of transfers that match.
     pub total: u64,
@@ -148,7 +148,7 @@ pub struct Bandwidth {
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(test, derive(TS))]
 pub struct ResourcesAnswer {
-    /// The range that was asked for.
+    /// The requested range.
     pub range: TimeRange,
     /// Files of the store that could not be read.
     pub corrupt_files: Vec<String>,

@@ -28,7 +28,7 @@ pub struct WorkersAnswer {
     pub quotas: Vec<QuotaUse>,
     /// What foreign profilers pushed since the collector started, by source.
     pub pushes: Vec<PushCounts>,
-    /// The services that the collector asks for profiles, by name.
+    /// The services that the collector scrapes, by name.
     pub scrapes: Vec<Scrape>,
     /// The servers to which the collector forwards.
     pub forwards: Vec<Forward>,
@@ -121,7 +121,7 @@ pub struct QuotaUse {
     pub last: String,
 }
 
-/// What became of the requests with which foreign profilers push.
+/// Outcomes of pushes by foreign profilers.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(test, derive(TS))]
 pub struct PushCounts {
@@ -143,7 +143,7 @@ pub struct PushCounts {
     pub last_rejection: Option<String>,
 }
 
-/// A service that the collector asks for profiles.
+/// A service that the collector scrapes.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(test, derive(TS))]
 pub struct Scrape {

@@ -1,4 +1,4 @@
-//! Emberline's collector: receives what agents ship, merges it, stores it, answers questions.
+//! Emberline's collector: receives what agents ship, merges it, stores it, answers queries.
 //!
 //! ```text
 //! agent ─▶ serve::ingest ─▶ ingest ─▶ commit ─▶ windows, ledger, ─▶ query ─▶ serve::http ─▶ reader
@@ -8,11 +8,11 @@
 //!
 //! Reading order: [`limits`], `clock`, `rows` (the values that memory and store share), `tree` (all
 //! agents' stacks in one), `store` (log and tables), `windows`, `ledger` and `telemetry` (what is in no
-//! table yet), `session` (one life of one agent), `state` (what questions read), `ingest` (what each
+//! table yet), `session` (one life of one agent), `state` (what queries read), `ingest` (what each
 //! message does), `pushed` (what foreign profilers push), `forward` (what other servers receive), `commit` (how a flush becomes durable), `ingest_status` (whether ingest is blocked),
 //! `sealing` (how memory becomes tables), `recovery` (how a collector restarts), `adoption` (how others
 //! continue for one that is gone), `follow` (how readers see the stores of all), `agent_control`
-//! (requests to running agents), `significance` (change or noise), `query` (questions and answers),
+//! (requests to running agents), `significance` (change or noise), `query` (queries and answers),
 //! [`auth`] (tokens and roles), `shares` (quotas and fair shares), `audit` (who did what), [`serve`] (the
 //! protocols).
 //!

@@ -283,11 +283,11 @@ pub const PULSE_EVERY: Duration = Duration::from_secs(1);
 /// How often an idle update stream is written to, so that both ends notice a broken connection.
 pub const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(15);
 
-/// Most bytes of the sums of one question: 4 million stacks in all seven states.
+/// Most bytes of the sums of one query: 4 million stacks in all seven states.
 pub const QUERY_BYTES_MAX: usize = 256 << 20;
 
-/// Most nodes of the tree for which a shape is cached between questions, at about 20 bytes a node
-/// and 100 a frame. Past it, each question sorts its own nodes.
+/// Most nodes of the tree for which a shape is cached between queries, at about 20 bytes a node
+/// and 100 a frame. Past it, each query sorts its own nodes.
 pub const SHAPE_NODES_MAX: usize = 256 << 10;
 
 /// Most cached shapes of the tree: with and without phases, by function and by line.
@@ -311,7 +311,7 @@ pub const THREAD_TIME_THREADS_MAX: usize = 10_000;
 /// Most sums, by worker, thread, task and state, of one answer on thread time.
 pub const THREAD_TIME_SUMS_MAX: usize = 4 << 20;
 
-/// Most questions that wait for a permit; further ones are refused.
+/// Most queries that wait for a permit; further ones are refused.
 pub const QUERIES_WAITING_MAX: usize = 64;
 
 /// How often rows in memory are sealed into tables.
@@ -343,7 +343,7 @@ pub const MAINTAIN_EVERY: Duration = Duration::from_secs(60);
 /// Most bytes of the tables of a collector that keeps nothing on disk.
 pub const MEMORY_TABLES_BYTES_MAX: u64 = 256 << 20;
 
-/// How long a question waits for a permit.
+/// How long a query waits for a permit.
 pub const QUERY_WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// Most API requests to agents (settings, thread dumps) in progress at once; further ones are
@@ -479,7 +479,7 @@ pub const RETENTION_MAX: Duration = Duration::from_secs(3_650 * 86_400);
 /// dropped.
 pub const RETENTION_BYTES_LEAST: u64 = 10_000_000;
 
-/// How long unused files of the store stay, for questions that began before.
+/// How long unused files of the store stay, for queries that began before.
 pub const GARBAGE_KEPT: Duration = Duration::from_secs(600);
 
 /// How long a damaged manifest stays, with the files that only it names: time for a person to act.

@@ -1,8 +1,8 @@
-//! Shapes of the fleet's tree, cached between questions.
+//! Shapes of the fleet's tree, cached between queries.
 //!
-//! The tree only grows, so a shape stays valid for the nodes that it was made of. For a question
-//! with newer nodes it is made again if the tree has not grown since the previous such question and
-//! the question touches enough of the tree that this costs about as much as the answer itself. So a
+//! The tree only grows, so a shape stays valid for the nodes that it was made of. For a query
+//! with newer nodes it is made again if the tree has not grown since the previous such query and
+//! the query touches enough of the tree that this costs about as much as the answer itself. So a
 //! tree that keeps growing costs nothing extra.
 
 use std::collections::VecDeque;
@@ -17,7 +17,7 @@ use crate::naming::Naming;
 use crate::sync::{lock, read};
 use crate::tree::{Excerpt, ProfileForm, TopNode, Tree};
 
-/// A shape is made for questions that touch at least one in this many nodes of the tree.
+/// A shape is made for queries that touch at least one in this many nodes of the tree.
 const WORTH_ONE_IN: usize = 8;
 
 /// The cached shapes.
@@ -28,7 +28,7 @@ pub(crate) struct ShapeCache(Mutex<CachedShapes>);
 struct CachedShapes {
     /// By last use, the newest first.
     shapes: VecDeque<Arc<TreeShape>>,
-    /// Number of nodes of the tree when a question last found no shape.
+    /// Number of nodes of the tree when a query last found no shape.
     missed_at: u32,
 }
 

@@ -1,6 +1,6 @@
-//! Everything that questions are answered from.
+//! Everything that queries are answered from.
 //!
-//! A question takes `&CollectorState`. There is no path from here to the log: only [`Ingest`](crate::ingest) has
+//! A query takes `&CollectorState`. There is no path from here to the log: only [`Ingest`](crate::ingest) has
 //! both.
 
 use std::collections::BTreeSet;

@@ -1,4 +1,4 @@
-//! Counts of ended tasks by name, for monitoring. The ledger answers questions about ranges of time; these
+//! Counts of ended tasks by name, for monitoring. The ledger answers queries about ranges of time; these
 //! only rise, from the start of the collector.
 
 use std::collections::BTreeMap;

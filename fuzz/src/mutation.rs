@@ -17,13 +17,13 @@ pub enum Shape {
     },
 }
 
-/// Deepest message that is taken for one: messages of ours are four deep.
+/// Deepest nesting at which bytes are still read as a message. Our messages are four deep.
 const DEPTH_MAX: usize = 6;
 
-/// Largest number of a field that is taken for one.
+/// Largest field number that is read as one.
 const FIELD_MAX: u64 = 64;
 
-/// Numbers at which something may change.
+/// Boundary values of integers.
 const EDGES: [u64; 16] = [
     0,
     1,

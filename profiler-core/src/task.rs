@@ -19,7 +19,7 @@ impl WorkerId {
     /// Start of the ids of services that send profiles by OTLP.
     pub const OTLP_PREFIX: &str = "otlp:";
 
-    /// Start of the ids of services that the collector asks for profiles.
+    /// Start of the ids of services that the collector scrapes.
     pub const SCRAPE_PREFIX: &str = "scrape:";
 
     /// Whether an agent reports as it, so that it can be lost.

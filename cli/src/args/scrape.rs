@@ -12,7 +12,7 @@ const EVERY_MAX: Duration = Duration::from_secs(300);
 /// The path of pprof's endpoint.
 const PATH: &str = "/debug/pprof/profile";
 
-/// A service to ask for profiles.
+/// A service to scrape.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct ScrapeArg {
     pub(crate) url: String,

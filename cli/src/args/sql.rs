@@ -15,7 +15,7 @@ use super::query::{FileFormat, OutputArgs, UrlArgs};
     emberline sql \"SELECT task, sum(weight_ns) / 1e9 AS s FROM samples GROUP BY 1\"\n  \
     emberline sql \"SELECT * FROM tasks WHERE outcome = 'failed'\" -o failed.parquet\n  \
     emberline sql \"SHOW TABLES\"\n  \
-    emberline sql --data /var/lib/emberline - < question.sql\n  \
+    emberline sql --data /var/lib/emberline - < query.sql\n  \
     emberline sql --store s3://profiles/prod \"SELECT DISTINCT collector FROM workers\"\n  \
     emberline sql --store s3://profiles/prod --scheduler ballista:50050 \"SELECT …\"\n\n\
     A statement reads views with names: samples, stacks, tasks, phases, transfers,\n\

@@ -29,7 +29,7 @@ use crate::output::say;
 use crate::service_manager;
 use crate::signals::{StopRequests, survive_hangup};
 
-/// Most services that are asked for profiles. Each holds one of the threads that may block.
+/// Most services that are scraped. Each holds one of the threads that may block.
 const SCRAPES_MAX: usize = 64;
 
 pub(crate) fn run(args: ServeArgs) -> anyhow::Result<()> {
@@ -169,7 +169,7 @@ fn store_arguments(args: &ServeArgs) -> Option<Vec<OsString>> {
     Some(arguments)
 }
 
-/// The services to ask for profiles; each name is a worker.
+/// The services to scrape; each name is a worker.
 fn scrape_targets(scrapes: Vec<ScrapeArg>) -> Result<Vec<ScrapeTarget>, BadInput> {
     if scrapes.len() > SCRAPES_MAX {
         return Err(BadInput(format!("at most {SCRAPES_MAX} services can be scraped")));

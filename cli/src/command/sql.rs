@@ -20,7 +20,7 @@ use crate::view::View as _;
 pub(super) const NO_BALLISTA: &str = "this program was built without the feature `ballista`, so it cannot use \
     --scheduler; run: cargo install --features sql,ballista emberline-cli";
 
-/// Why a question to a collector has no scheduler.
+/// Why a query to a collector has no scheduler.
 pub(super) const SCHEDULER_OF_COLLECTOR: &str = "--scheduler needs stores that this command \
     reads itself (--store, for sql also --data); a collector has its own scheduler: emberline serve --scheduler HOST:PORT";
 

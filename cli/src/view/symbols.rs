@@ -10,7 +10,7 @@ use super::{counted, grouped};
 use crate::grid::Align::{Left, Right, Time};
 use crate::grid::Grid;
 
-/// What became of one file.
+/// The outcome for one file.
 pub(crate) fn uploaded(path: &Path, facts: &Facts, bytes: usize, was_known: bool) -> String {
     let Facts { build_id, detail, source_bytes, frames, .. } = facts;
     let path = path.display().to_string();
@@ -77,7 +77,7 @@ pub(crate) fn progress(fetch: &SymbolFetch) -> String {
     }
 }
 
-/// What became of a fetch.
+/// The outcome of a fetch.
 pub(crate) fn fetched(file: &SymbolFile) -> String {
     let SymbolFile { build_id, detail, bytes, source_bytes, .. } = file;
     format!(

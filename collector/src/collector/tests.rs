@@ -78,7 +78,7 @@ fn ask(collector: &Collector, range: TimeRange, filter: Filter) -> ProfileAnswer
     collector.state.profile(&whole(range, filter, by, format), &Cancel::default()).unwrap()
 }
 
-/// A question for all phases, which are not shown.
+/// A query for all phases, which are not shown.
 fn whole(range: TimeRange, filter: Filter, by: By, format: Format) -> ProfileQuery {
     let phases = PhaseFilter::All;
     let phases_shown = false;

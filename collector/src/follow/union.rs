@@ -1,4 +1,4 @@
-//! The stores of several collectors as one: what questions are answered from.
+//! The stores of several collectors as one: what queries are answered from.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -60,7 +60,7 @@ impl Forwards {
         }
     }
 
-    /// What became of everything, by receiver.
+    /// Outcomes by receiver.
     pub(crate) fn statuses(&self) -> Vec<OutletStatus> {
         lock(&self.outlets).iter().map(|outlet| outlet.status()).collect()
     }

@@ -64,7 +64,7 @@ impl Counts {
     }
 }
 
-/// What became of a receiver's messages.
+/// Outcomes of a receiver's messages.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct OutletStatus {
     /// Its address, for people.

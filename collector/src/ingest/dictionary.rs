@@ -23,7 +23,7 @@ pub(crate) struct PendingDictionary<'a> {
     applied: Option<Marks>,
 }
 
-/// What became of a slice.
+/// The outcome of a slice.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum SliceOutcome {
     More,

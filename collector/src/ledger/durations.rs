@@ -2,7 +2,7 @@
 //!
 //! A duration counts in a [`bucket`], as in the tables `durations_*`; count and sum are exact. Buckets
 //! and percentiles are those of HdrHistogram: tests compare both with the `hdrhistogram` crate. The
-//! crate itself is too slow for a question about many names: merging 60,000 rows of a table took it
+//! crate itself is too slow for a query about many names: merging 60,000 rows of a table took it
 //! 19 ms for 100 names, against 0.09 ms with [`Buckets`]; percentiles 2.5 ms, against 0.05 ms.
 
 use std::borrow::Cow;
@@ -22,7 +22,7 @@ pub(crate) struct DurationHistogram {
 }
 
 /// Counts by bucket. Tables return long runs of rising buckets, so the range with most of them is a
-/// dense array: a hash table took most of the time of a question for percentiles, sorting half of it.
+/// dense array: a hash table took most of the time of a query for percentiles, sorting half of it.
 #[derive(Clone, Debug, Default)]
 struct Buckets {
     /// Counts of the buckets from `first` on.

@@ -3,7 +3,7 @@
 //! Rows are upserted by (worker, epoch, id); a later record replaces the earlier one. The ledger
 //! has the rows that are in no table: running tasks; lost ones, which the collector ended for their
 //! worker and whose true end may still arrive; and ended ones until they are sealed. Ended rows are
-//! indexed by their stop, in chunks of a second that readers share: a question clones the pointers
+//! indexed by their stop, in chunks of a second that readers share: a query clones the pointers
 //! of the chunks under a short lock and reads them without it. A chunk has few rows, because the next
 //! insert copies one that is being read.
 
@@ -321,12 +321,12 @@ impl Ledger {
         }
     }
 
-    /// What a question about `range` needs. Clones an `Arc` per running task and per second with an
+    /// What a query about `range` needs. Clones an `Arc` per running task and per second with an
     /// end, so that the lock is short.
     pub(crate) fn snapshot(&self, range: TimeRange) -> TaskSnapshot {
         let open = self.running.values().chain(self.lost.values());
         let parts = self.sealing.iter().chain([&self.ended]);
-        // A chunk is a whole second, for questions that count whole seconds.
+        // A chunk is a whole second, for queries that count whole seconds.
         let first = ChunkKey::first_of(range.start());
         let later = parts.flat_map(|chunks| chunks.range(first..));
         let chunks = later.filter(|(_, chunk)| chunk.start_min < range.stop());
@@ -526,7 +526,7 @@ impl Ledger {
         let chunk = self.ended.entry(ChunkKey::of(place)).or_insert_with(|| {
             Arc::new(Chunk { rows: BTreeMap::new(), start_min: Timestamp::MAX, newest })
         });
-        // Copies the chunk only while a question reads it.
+        // Copies the chunk only while a query reads it.
         let chunk = Arc::make_mut(chunk);
         chunk.start_min = chunk.start_min.min(row.record.start);
         chunk.newest = chunk.newest.min(newest);

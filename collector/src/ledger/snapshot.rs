@@ -1,4 +1,4 @@
-//! The ledger's rows as one question sees them.
+//! The ledger's rows as one query sees them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ pub(super) struct Chunk {
     pub(super) newest: ByStart,
 }
 
-/// What one question reads: complete and immutable.
+/// What one query reads: complete and immutable.
 #[derive(Debug)]
 pub(crate) struct TaskSnapshot {
     /// Its table `tasks` has the ended tasks that are not here.

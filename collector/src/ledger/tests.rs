@@ -446,7 +446,7 @@ fn a_snapshot_does_not_change() {
 }
 
 #[test]
-fn an_insert_copies_one_chunk_of_what_a_question_reads() {
+fn an_insert_copies_one_chunk_of_what_a_query_reads() {
     let mut ledger = Ledger::new(Arc::new(Manifest::default()), 10);
     let upsert = |ledger: &mut Ledger, id| {
         ledger.upsert(row((0, 0, id), "load", (1, Some(2)), Outcome::Ok));

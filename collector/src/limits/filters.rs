@@ -6,7 +6,7 @@ pub const GRAFANA_BODY_BYTES_MAX: usize = 64 << 10;
 /// Longest text of matchers, in bytes.
 pub const MATCHERS_BYTES_MAX: usize = 8 << 10;
 
-/// Most matchers of a question.
+/// Most matchers of a query.
 pub const MATCHERS_MAX: usize = 32;
 
 /// Most bytes of a compiled pattern.
@@ -21,10 +21,10 @@ pub const MATCHED_TASKS_MAX: usize = 1_000;
 /// Most labels to group series by.
 pub const GROUP_LABELS_MAX: usize = 16;
 
-/// Nodes of a flame graph without a limit in the question.
+/// Nodes of a flame graph without a limit in the query.
 pub const FLAMEBEARER_NODES_DEFAULT: usize = 16_384;
 
-/// Most nodes of a flame graph as levels of bars, whatever the question says.
+/// Most nodes of a flame graph as levels of bars, whatever the query says.
 pub const FLAMEBEARER_NODES_MAX: usize = 100_000;
 
 /// Most values of one repeated parameter.

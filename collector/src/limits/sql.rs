@@ -26,7 +26,7 @@ pub const SQL_MEMORY_BYTES_MAX: usize = 512 << 20;
 /// Most bytes of these files.
 pub const SQL_SPILL_BYTES_MAX: u64 = 2 << 30;
 
-/// Most rows of an answer unless the question says otherwise.
+/// Most rows of an answer unless the query says otherwise.
 pub const SQL_ROWS_DEFAULT: usize = 10_000;
 
 /// Most rows of an answer.

@@ -11,7 +11,7 @@ pub const NAMING_ALL_MAX: Duration = Duration::from_secs(10);
 /// Addresses that are looked up at once, between two looks at the clock.
 pub const LOOKUP_ADDRESSES: usize = 2_048;
 
-/// Most addresses whose names are kept between questions, at about 200 bytes each.
+/// Most addresses whose names are kept between queries, at about 200 bytes each.
 pub const NAMED_ADDRESSES_MAX: usize = 256 << 10;
 
 /// Most open symbol files.

@@ -39,7 +39,7 @@ pub(crate) struct FetchProgress {
     pub(crate) bytes: u64,
 }
 
-/// What became of a fetch.
+/// The outcome of a fetch.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum FetchState {
     Waiting,

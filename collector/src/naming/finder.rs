@@ -27,7 +27,7 @@ const MESSAGE_BYTES_MAX: u64 = 2_000;
 /// Variables that a reader keeps: where the authorities of HTTPS servers are.
 const AUTHORITIES: [&str; 2] = ["SSL_CERT_FILE", "SSL_CERT_DIR"];
 
-/// What became of the search for a build.
+/// The outcome of the search for a build.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Found {
     /// It has a symbol file now.

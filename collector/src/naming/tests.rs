@@ -143,7 +143,7 @@ fn an_upload_in_pieces_names_addresses_and_is_kept_once() {
 }
 
 #[test]
-fn names_that_would_delay_an_answer_are_pending_until_the_next_question() {
+fn names_that_would_delay_an_answer_are_pending_until_the_next_query() {
     let libraries = Libraries::compile();
     let naming = libraries.naming(None);
     let build: Arc<str> = libraries.build_id.as_str().into();

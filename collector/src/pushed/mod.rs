@@ -71,7 +71,7 @@ pub(crate) struct Pushed {
     /// Pushes that are parsed and stored at once.
     pub(crate) turns: Arc<Turns>,
     pub(crate) counters: PushCounters,
-    /// What became of the services that the collector asks for profiles.
+    /// Outcomes of scrapes.
     pub(crate) scrapes: Scrapes,
 }
 

@@ -1,4 +1,4 @@
-//! What became of the services that the collector asks for profiles.
+//! Outcomes of scrapes.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -8,7 +8,7 @@ use profiler_core::Timestamp;
 
 use crate::sync::lock;
 
-/// What became of a service that is asked again and again.
+/// Outcomes of the scrapes of a service.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct ScrapeStatus {
     /// Its address, for people.

@@ -1,4 +1,4 @@
-//! Errors of questions: what is wrong, and what is allowed instead.
+//! Errors of queries: what is wrong, and what is allowed instead.
 
 use flamegraph::SelectorError;
 use profiler_core::Timestamp;
@@ -10,7 +10,7 @@ use super::time::format_time;
 /// Longest echo of an input, in bytes.
 const ECHO_BYTES_MAX: usize = 200;
 
-/// A question that cannot be answered.
+/// A query that cannot be answered.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum QueryError {
@@ -142,7 +142,7 @@ pub(crate) enum QueryError {
 }
 
 impl QueryError {
-    /// Whether the question is well-formed but names something unknown.
+    /// Whether the query is well-formed but names something unknown.
     pub(crate) fn is_unknown_name(&self) -> bool {
         match self {
             QueryError::Before(error) => error.is_unknown_name(),
@@ -150,7 +150,7 @@ impl QueryError {
         }
     }
 
-    /// Whether the question is valid and the answer failed.
+    /// Whether the query is valid and the answer failed.
     pub(crate) fn is_ours(&self) -> bool {
         matches!(self, QueryError::Cancelled | QueryError::UnknownNodes { .. })
     }

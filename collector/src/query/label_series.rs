@@ -14,7 +14,7 @@ use crate::state::CollectorState;
 
 const SECOND_NS: f64 = 1e9;
 
-/// A question for series.
+/// A query for series.
 #[derive(Clone, Debug)]
 pub(crate) struct LabelSeriesQuery {
     range: TimeRange,

@@ -1,8 +1,8 @@
-//! Questions and their answers, as plain values. Parameters are parsed here, because relative times
+//! Queries and their answers, as plain values. Parameters are parsed here, because relative times
 //! depend on the collector's clock; `docs/API.md` lists them.
 //!
-//! A question clones what it needs under short locks (shared pointers to windows and rows; the tree
-//! in pieces) and computes without locks, so that no question delays an agent.
+//! A query clones what it needs under short locks (shared pointers to windows and rows; the tree
+//! in pieces) and computes without locks, so that no query delays an agent.
 
 mod cluster_sums;
 mod duration_counts;

@@ -1,4 +1,4 @@
-//! Parameters as given, and those that several questions share.
+//! Parameters as given, and those that several queries share.
 
 use api::time::{RangeEnd, TIME_ALLOWED, TimeError, TimeParser};
 use jiff::tz::TimeZone;

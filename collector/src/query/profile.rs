@@ -75,7 +75,7 @@ impl Format {
     }
 }
 
-/// A question for a profile.
+/// A query for a profile.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct ProfileQuery {
     pub(crate) range: TimeRange,
@@ -164,7 +164,7 @@ impl ProfileQuery {
         Ok(query)
     }
 
-    /// A question for the whole profile by function.
+    /// A query for the whole profile by function.
     pub(crate) fn of(range: TimeRange, filter: Filter) -> ProfileQuery {
         ProfileQuery {
             range,
@@ -419,7 +419,7 @@ pub(super) fn sample_columns(
     tops: &[TopNode],
     by_worker: bool,
 ) -> (Option<Vec<NodeId>>, &'static [Column]) {
-    // Most questions only exclude the agent's own time, which is not worth a search in each page.
+    // Most queries only exclude the agent's own time, which is not worth a search in each page.
     let is_narrow = !filter.tasks.is_empty() || filter.threads == ThreadKind::Agent;
     let columns: &[Column] = if by_worker {
         &[Column::Worker, Column::Kind, Column::Node]

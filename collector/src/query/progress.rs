@@ -18,7 +18,7 @@ use crate::state::CollectorState;
 use crate::store::Second;
 use crate::sync::{lock, read};
 
-/// A question for progress.
+/// A query for progress.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct ProgressQuery {
     now: Timestamp,
@@ -329,8 +329,8 @@ impl CollectorState {
         names: &[String],
         rows: &mut Rows<'_>,
     ) -> Result<Counts, QueryError> {
-        let question = TaskQuery::of_names(range, names.to_vec().into(), query.workers.clone());
-        let summary = self.task_summary(&question, rows.cancel)?;
+        let tasks = TaskQuery::of_names(range, names.to_vec().into(), query.workers.clone());
+        let summary = self.task_summary(&tasks, rows.cancel)?;
         rows.damaged.extend(summary.damaged);
         let counts = summary.rows.into_iter();
         Ok(counts.map(|row| (row.name, (row.running, row.outcomes))).collect())

@@ -1,4 +1,4 @@
-//! The span of time of a question: two times, or a named run.
+//! The span of time of a query: two times, or a named run.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::rows::RunRow;
 use crate::state::CollectorState;
 use crate::sync::read;
 
-/// Parameters of every question about a span of time.
+/// Parameters of every query about a span of time.
 pub(crate) const RANGE_NAMES: [&str; 3] = ["from", "to", "run"];
 
 /// The range of the parameters (the last five minutes by default), and whether any was given. An
@@ -32,7 +32,7 @@ pub(crate) fn asked_range(
     }
 }
 
-/// The runs of the parameters, for questions that overlay several runs.
+/// The runs of the parameters, for queries that overlay several runs.
 pub(crate) fn asked_runs(
     params: &Params<'_>,
     state: &CollectorState,

@@ -23,7 +23,7 @@ const STEPS_MS: [u64; 15] = [
     3_600_000, 7_200_000, 21_600_000, 86_400_000,
 ];
 
-/// A question for resources.
+/// A query for resources.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct ResourceQuery {
     /// From the first to the last point of all spans.
@@ -39,7 +39,7 @@ pub(crate) struct ResourceQuery {
 }
 
 impl ResourceQuery {
-    /// A question for some measures of workers; empty for all.
+    /// A query for some measures of workers; empty for all.
     pub(crate) fn of_workers(
         range: TimeRange,
         workers: Names,

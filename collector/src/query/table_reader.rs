@@ -23,7 +23,7 @@ use crate::store::{
 use crate::telemetry::RowSnapshot;
 use crate::windows::WindowSnapshot;
 
-/// Any question about a damaged file causes this line.
+/// Any query about a damaged file causes this line.
 static MISSING: LineLimit = LineLimit::new();
 
 /// Whether the reader has disconnected.

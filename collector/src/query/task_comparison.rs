@@ -93,7 +93,7 @@ impl Side {
     }
 }
 
-/// A question for a comparison.
+/// A query for a comparison.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct TaskComparisonQuery {
     before: Side,

@@ -15,7 +15,7 @@ use crate::state::CollectorState;
 /// The quantiles of an answer.
 pub(super) const QUANTILES: [f64; 3] = [0.5, 0.9, 0.99];
 
-/// A question for durations over time.
+/// A query for durations over time.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct TaskDurationsQuery {
     pub(super) range: TimeRange,

@@ -22,7 +22,7 @@ use crate::state::CollectorState;
 use crate::store::{Coverage, Plan, Second, SumTable};
 use crate::sync::read;
 
-/// A question to the ledger.
+/// A query to the ledger.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct TaskQuery {
     /// `None`: no range was given.
@@ -60,7 +60,7 @@ impl TaskFormat {
 }
 
 impl TaskQuery {
-    /// A question for the tasks of these names and workers; empty for all.
+    /// A query for the tasks of these names and workers; empty for all.
     pub(super) fn of_names(range: TimeRange, names: Names, workers: Names) -> TaskQuery {
         let filter = TaskFilter { names, workers, ..TaskFilter::default() };
         TaskQuery {

@@ -23,7 +23,7 @@ use crate::windows::WindowSnapshot;
 /// The name of the threads past the limit.
 const OTHERS: &str = "[other]";
 
-/// A question for time by thread.
+/// A query for time by thread.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct ThreadTimeQuery {
     pub(crate) range: TimeRange,

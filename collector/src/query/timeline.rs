@@ -24,7 +24,7 @@ use crate::windows::WindowSnapshot;
 const STEPS_S: [u64; 14] =
     [1, 2, 5, 10, 30, 60, 120, 300, 600, 1_800, 3_600, 7_200, 21_600, 86_400];
 
-/// A question for a timeline.
+/// A query for a timeline.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct TimelineQuery {
     pub(crate) range: TimeRange,
@@ -56,7 +56,7 @@ impl TimelineQuery {
         Ok(TimelineQuery { range, step_ns, filter, phases, format })
     }
 
-    /// A question for all phases.
+    /// A query for all phases.
     pub(super) fn of(
         range: TimeRange,
         filter: Filter,

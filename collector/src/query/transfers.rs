@@ -21,7 +21,7 @@ use crate::store::{Coverage, Plan, RowScan, Second, SumTable, TableName, transfe
 use crate::sync::read;
 use crate::telemetry::LinkSum;
 
-/// A question for transfers.
+/// A query for transfers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct TransferQuery {
     pub(crate) range: TimeRange,

@@ -11,7 +11,7 @@ use super::tasks::limit_to;
 use crate::limits::{WORKER_NAMES_DEFAULT, WORKER_NAMES_MAX};
 use crate::state::CollectorState;
 
-/// A question for names.
+/// A query for names.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct WorkerNamesQuery {
     /// In lower case; empty for all.

@@ -80,7 +80,7 @@ pub(crate) enum WorkerOrder {
     Attention,
 }
 
-/// A question for workers. The default is for the first ones.
+/// A query for workers. The default is for the first ones.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct WorkersQuery {
     /// Empty for all.

@@ -379,7 +379,7 @@ proptest! {
     }
 }
 
-/// A disk that is full: agents are turned away before they send, questions are answered, and when there is
+/// A disk that is full: agents are turned away before they send, queries are answered, and when there is
 /// room everything arrives.
 #[test]
 fn a_full_disk_blocks_ingest_until_there_is_space() {

@@ -1,8 +1,8 @@
-//! Names that a question asks for.
+//! Names that a query selects.
 
 use std::ops::Deref;
 
-/// Names of which a row must have one. An empty set keeps every row.
+/// Selects rows by name: a row needs one of these names. An empty set selects every row.
 ///
 /// A label selects thousands of workers, and each row is tested, so the names are sorted.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

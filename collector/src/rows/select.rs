@@ -1,4 +1,4 @@
-//! Questions to the ledger, answered without its lock.
+//! Queries to the ledger, answered without its lock.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -85,10 +85,10 @@ impl TaskOrder {
     }
 }
 
-/// Rows that answer a question.
+/// Rows that answer a query.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Selection {
-    /// The rows in the order of the question.
+    /// The rows in the order of the query.
     pub(crate) rows: Vec<Arc<TaskRow>>,
     /// How many rows there are; more than `rows` if the limit cut the oldest off.
     pub(crate) total: u64,

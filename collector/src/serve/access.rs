@@ -101,7 +101,7 @@ pub(super) const ROUTES: &[Route] = &[
     route(Method::GET, "/api/v1/symbols/verify", Access::Operator),
     route(Method::POST, "/api/v1/symbols/gc", Access::Operator),
     route(Method::POST, "/api/v1/symbols/fetch", Access::Operator),
-    // It reads everything, and takes more of the machine than any other question.
+    // It reads everything, and takes more of the machine than any other query.
     route(Method::POST, "/api/v1/sql", Access::Operator),
     route(Method::GET, "/api/v1/updates", Access::Reader),
     route(Method::GET, "/api/v1/transfers", Access::Reader),
@@ -122,7 +122,7 @@ pub(super) const ROUTES: &[Route] = &[
     route(Method::GET, "/transfers", Access::Reader),
     route(Method::GET, "/resources", Access::Reader),
     route(Method::GET, "/events", Access::Reader),
-    // Only its questions need an operator.
+    // Only its queries need an operator.
     route(Method::GET, "/sql", Access::Reader),
     route(Method::GET, "/licenses", Access::Reader),
     route(Method::GET, "/licenses.txt", Access::Reader),

@@ -18,14 +18,14 @@ pub(super) const HEALTH_ROUTE: &str = "/grpc.health.v1.Health/{*rest}";
 /// The names under which the health is known: the whole server, and the agents' service.
 const SERVICES: [&str; 2] = ["", "emberline.v1.Ingest"];
 
-/// Longest question, in bytes. It holds a name of a service.
-const QUESTION_BYTES_MAX: usize = 1_024;
+/// Longest request, in bytes. It holds a name of a service.
+const REQUEST_BYTES_MAX: usize = 1_024;
 
 struct IngestHealth(Arc<Collector>);
 
 pub(super) fn routes(collector: Arc<Collector>) -> Router {
     let service = HealthServer::new(IngestHealth(collector));
-    let service = service.max_decoding_message_size(QUESTION_BYTES_MAX);
+    let service = service.max_decoding_message_size(REQUEST_BYTES_MAX);
     Router::new().route_service(HEALTH_ROUTE, service)
 }
 

@@ -148,7 +148,7 @@ pub struct ServeOptions {
     pub tokens: TokenSource,
     /// The label with the task of samples that foreign profilers push.
     pub task_label: String,
-    /// Services with pprof's HTTP endpoint that the collector asks for profiles.
+    /// Services with pprof's HTTP endpoint that the collector scrapes.
     pub scrapes: Vec<ScrapeTarget>,
     /// Servers that receive what the collector has accepted.
     pub forward: ForwardOptions,

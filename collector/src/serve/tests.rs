@@ -16,7 +16,7 @@ mod pages;
 mod peers;
 mod profile_files;
 mod pushes;
-mod questions;
+mod queries;
 mod quotas;
 mod readers;
 mod sequences;

@@ -31,7 +31,7 @@ struct Rows {
     bytes: usize,
 }
 
-/// What one question reads: complete and immutable.
+/// What one query reads: complete and immutable.
 #[derive(Clone, Debug)]
 pub(crate) struct RowSnapshot<R> {
     pub(crate) manifest: Arc<Manifest>,

@@ -1,4 +1,4 @@
-//! Named runs: periods that a question can name instead of two times.
+//! Named runs: periods that a query can name instead of two times.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

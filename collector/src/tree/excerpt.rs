@@ -49,7 +49,7 @@ pub(crate) struct Excerpt {
 
 impl Excerpt {
     /// Copies the `touched` nodes and their ancestors. Locks the tree for [`EXCERPT_AT_ONCE`] nodes
-    /// or frames at a time, so that a dictionary never waits for a whole question.
+    /// or frames at a time, so that a dictionary never waits for a whole query.
     pub(crate) fn of(tree: &RwLock<Tree>, touched: IdSet) -> Excerpt {
         let (ids, rows) = rows_above(tree, touched);
         let frame_ids: IdSet = rows.iter().map(|(_, frame)| frame.0).collect();

@@ -1,4 +1,4 @@
-//! Phases of tasks, the second level of the tree, and which of them a question keeps.
+//! Phases of tasks, the second level of the tree, and which of them a query keeps.
 
 use std::sync::RwLock;
 
@@ -66,7 +66,7 @@ pub(super) enum Level {
     Stack,
 }
 
-/// The state of a walk down the tree: a node's level and whether a question keeps its time.
+/// The state of a walk down the tree: a node's level and whether a query keeps its time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct NodeScope {
     pub(super) level: Level,

@@ -112,14 +112,14 @@ export function fleetChecks({ browser, checks, open, at, parameter, graph, fleet
   }
 
   /**
-   * Chooses from a menu; returns the parameter's values in the first request to `question` that has
+   * Chooses from a menu; returns the parameter's values in the first request to `path` that has
    * one more than the address had. A late request of an earlier choice does not count.
    */
-  async function choose(page, menu, text, question) {
+  async function choose(page, menu, text, path) {
     const valuesOf = (url) => new URL(url).searchParams.getAll(text.parameter);
     const before = valuesOf(page.url()).length;
     const request = page.waitForRequest(
-      (request) => request.url().includes(`/api/v1/${question}?`) && valuesOf(request.url()).length > before,
+      (request) => request.url().includes(`/api/v1/${path}?`) && valuesOf(request.url()).length > before,
     );
     await page.click(`.select > button >> text=${menu}:`);
     await page.fill('.menu input', text.typed);

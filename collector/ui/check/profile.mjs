@@ -712,8 +712,8 @@ export function profileChecks({ browser, checks, open, at, parameter, graph }) {
     await page.goto(at('tasks/compress?from=-60s'));
     const asked = page.waitForRequest((request) => /profile\?.*thread=/.test(request.url()));
     await page.click('table a >> text=profile ›');
-    const question = new URL((await asked).url()).searchParams;
-    checks.equal(question.getAll('worker').length, 1, 'the profile of a task is of its worker');
+    const query = new URL((await asked).url()).searchParams;
+    checks.equal(query.getAll('worker').length, 1, 'the profile of a task is of its worker');
     await page.waitForSelector('.coverage');
     const text = await page.textContent('.coverage');
     checks.expect(

@@ -1,11 +1,11 @@
 import { beforeAll, expect, test, vi } from 'vitest';
 
-let chartableEnd: typeof import('../src/pages/profile/question')['chartableEnd'];
+let chartableEnd: typeof import('../src/pages/profile/query')['chartableEnd'];
 
 beforeAll(async () => {
   vi.stubGlobal('window', { addEventListener: () => {} });
   vi.stubGlobal('location', new URL('http://collector/'));
-  ({ chartableEnd } = await import('../src/pages/profile/question'));
+  ({ chartableEnd } = await import('../src/pages/profile/query'));
 });
 
 const NOW = Date.parse('2026-01-31T12:00:00Z');

@@ -61,7 +61,7 @@ fn run(input: &[u8]) {
 
 fn seeds() -> Vec<(String, Vec<u8>)> {
     let range = "from=2023-11-14T22:13:20Z&to=2023-11-14T22:16:00Z";
-    let questions = [
+    let queries = [
         (0, "format=json&group=worker&task=load&state=cpu&threads=all"),
         (0, "format=svg&phase=execute&label=zone=*&baseline=-10m"),
         (0, "format=collapsed&run=nightly@3"),
@@ -83,9 +83,9 @@ fn seeds() -> Vec<(String, Vec<u8>)> {
         (0, "stacks=own&state=all&zoom=1zx94b"),
         (0, "format=collapsed&thread=pool-1&thread_id=0&phases=true"),
     ];
-    let seed = |(number, (path, question)): (usize, &(u8, &str))| {
-        let text = format!("{range}&{question}");
-        (format!("question-{number}"), [&[*path], text.as_bytes()].concat())
+    let seed = |(number, (path, query)): (usize, &(u8, &str))| {
+        let text = format!("{range}&{query}");
+        (format!("query-{number}"), [&[*path], text.as_bytes()].concat())
     };
-    questions.iter().enumerate().map(seed).collect()
+    queries.iter().enumerate().map(seed).collect()
 }

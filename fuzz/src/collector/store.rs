@@ -54,7 +54,7 @@ pub(crate) const TABLES: Target = Target {
         let mut files = golden();
         files.insert(path, content.to_vec().into());
         files.insert(newest(), envelope(&body.to_string()));
-        check(&files, question_about(&table));
+        check(&files, query_about(&table));
     },
     seeds: || {
         let golden = golden();
@@ -70,17 +70,17 @@ pub(crate) const TABLES: Target = Target {
 };
 
 /// Opens the store, and asks.
-fn check(files: &Files, question: &str) {
+fn check(files: &Files, query: &str) {
     // A store that cannot be used is rejected with a reason.
     let Ok(mut subject) = Subject::open(now(), files, Files::new()) else { return };
     let range = "from=2023-11-14T22:13:20Z&to=2023-11-14T22:16:00Z";
-    let separator = if question.contains('?') { '&' } else { '?' };
-    let address = format!("/api/v1/{question}{separator}{range}");
+    let separator = if query.contains('?') { '&' } else { '?' };
+    let address = format!("/api/v1/{query}{separator}{range}");
     let _ = subject.get(address.as_bytes());
 }
 
-/// A question that reads a table.
-fn question_about(table: &str) -> &'static str {
+/// A query that reads a table.
+fn query_about(table: &str) -> &'static str {
     match table {
         _ if table.starts_with("samples") || table.starts_with("cycles") => "profile",
         _ if table.starts_with("totals") => "timeline?step=1s",

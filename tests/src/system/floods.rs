@@ -247,7 +247,7 @@ fn flushes(count: usize, rows: usize, key_bytes: usize) -> impl Iterator<Item = 
 
 const LIST: &str = "/api/v1/tasks?from=-1h&limit=100000";
 
-/// A client that sent its question and has the first byte of the answer.
+/// A client that sent its query and has the first byte of the answer.
 fn greedy_reader(address: &str) -> TcpStream {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(ATTACK_MAX)).unwrap();

@@ -31,7 +31,7 @@ impl Site {
         epochs.iter().map(|epoch| number(&epoch["account"], "stored_ns")).sum()
     }
 
-    /// Weight that a question finds here.
+    /// Weight that a query finds here.
     fn found_ns(&self) -> u64 {
         let profile = self.collector.json("/api/v1/profile?from=-1h&threads=all");
         number(&profile["totals"], "total_ns")

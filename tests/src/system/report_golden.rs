@@ -16,7 +16,7 @@ pub(crate) const UPDATE_VARIABLE: &str = "UPDATE_EXPECT";
 pub(crate) const RANGE: [&str; 4] =
     ["--from", "2023-11-14T22:13:20Z", "--to", "2023-11-14T22:15:41Z"];
 
-/// The rows of the range, as a question to the collector.
+/// The rows of the range, as a query to the collector.
 const ROWS_QUERY: &str = "from=2023-11-14T22:13:20Z&to=2023-11-14T22:15:41Z&limit=100000";
 
 /// A collector with a copy of the golden store.

@@ -293,12 +293,12 @@ fn rows_leave_as_a_table_and_as_files() {
         assert!(done.status.success(), "{}", said(&done));
         assert!(fs::read(&path).unwrap().starts_with(start), "{file}");
     }
-    let question = folder.path().join("question.sql");
-    fs::write(&question, "SELECT 7 AS n").unwrap();
+    let query = folder.path().join("query.sql");
+    fs::write(&query, "SELECT 7 AS n").unwrap();
     let piped = output(
         Command::new(emberline())
             .args(["sql", "--url", &url, "--format", "csv", "-"])
-            .stdin(fs::File::open(&question).unwrap()),
+            .stdin(fs::File::open(&query).unwrap()),
     );
     assert_eq!(String::from_utf8_lossy(&piped.stdout), "n\n7\n");
     let few = run(&["sql", "--url", &url, "--rows", "1", "SELECT node FROM stacks"]);

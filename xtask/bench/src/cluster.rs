@@ -50,7 +50,7 @@ pub(crate) struct Programs {
     pub(crate) ballista: Option<PathBuf>,
 }
 
-/// What answers questions.
+/// What answers queries.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Engines {
     Collector,

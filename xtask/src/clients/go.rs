@@ -1,4 +1,4 @@
-//! A service in Go with `net/http/pprof`, which a collector asks for profiles.
+//! A service in Go with `net/http/pprof`, which a collector scrapes.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -87,8 +87,8 @@ fn wait_for_profiles(url: &str) -> Result<()> {
 }
 
 fn check_profile(url: &str) -> Result<()> {
-    let question = "from=-5m&format=collapsed&label=service_name=go";
-    let stacks = get(&format!("{url}/api/v1/profile?{question}"))?;
+    let query = "from=-5m&format=collapsed&label=service_name=go";
+    let stacks = get(&format!("{url}/api/v1/profile?{query}"))?;
     let mut total_ns = 0;
     let mut computing_ns = 0;
     for line in stacks.lines() {

@@ -1,4 +1,4 @@
-//! Questions over tables of which a part cannot be read.
+//! Queries over tables of which a part cannot be read.
 
 use super::*;
 
@@ -65,7 +65,7 @@ fn rows_of_unknown_stacks_are_an_error() {
 }
 
 #[test]
-fn a_question_ends_when_its_reader_disconnects() {
+fn a_query_ends_when_its_reader_disconnects() {
     let collector = sealed_over(&store::Objects::memory());
     let cancel = Cancel::default();
     cancel.set();

@@ -39,7 +39,7 @@ fn feed(collector: &Collector, workers: usize, names: usize, ended: usize) -> u6
 }
 
 /// A dictionary takes the tree and the session for one slice at a time, so neither the flushes of
-/// others nor questions wait for all of it.
+/// others nor queries wait for all of it.
 #[test]
 fn others_are_served_between_the_slices_of_a_large_dictionary() {
     let collector = collector_with(Limits::default());

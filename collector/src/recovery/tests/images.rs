@@ -304,7 +304,7 @@ proptest! {
             Err(DataError::Tables(StoreError::ManifestsLost { .. })) => return Ok(()),
             Err(error) => panic!("{error}"),
         };
-        // Twice: what the first question found damaged is known at the second.
+        // Twice: what the first query found damaged is known at the second.
         for _ in 0..2 {
             let found = &collector.ingest.log.as_ref().unwrap().found;
             let answer = ask(&collector);

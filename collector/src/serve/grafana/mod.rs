@@ -3,7 +3,7 @@
 //! up.
 
 mod messages;
-mod question;
+mod query;
 mod render;
 
 use std::collections::BTreeSet;
@@ -26,7 +26,7 @@ use self::messages::{
     ProfileTypesResponse, SelectMergeSpanProfileRequest, SelectMergeStacktracesRequest,
     SelectSeriesRequest, SelectSeriesResponse, Series,
 };
-use self::question::{PROFILE_KINDS, PROFILE_TYPE_LABEL, ProfileKind, Question};
+use self::query::{GrafanaQuery, PROFILE_KINDS, PROFILE_TYPE_LABEL, ProfileKind};
 use super::answer;
 use super::error::ErrorAnswer;
 use super::push::{Encoding, decoded};
@@ -80,7 +80,7 @@ pub(super) async fn connect_errors(request: Request, next: Next) -> Response {
     }
 }
 
-/// A question that arrived, and the form of its answer.
+/// A query that arrived, and the form of its answer.
 struct Call {
     encoding: Encoding,
     message: Bytes,
@@ -160,16 +160,16 @@ impl Call {
             "SelectSeries" => self.answer(&select_series(self.message()?, asking)?),
             "SelectMergeStacktraces" => {
                 let asked: SelectMergeStacktracesRequest = self.message()?;
-                let profile = asked.question()?.profile(asking)?;
+                let profile = asked.query()?.profile(asking)?;
                 let flamegraph = Some(flame_graph(&profile, nodes_max(asked.max_nodes)));
                 self.answer(&FlameGraphResponse { flamegraph })
             }
             "SelectMergeSpanProfile" => {
                 let asked: SelectMergeSpanProfileRequest = self.message()?;
-                let question = asked.question()?;
+                let query = asked.query()?;
                 // Samples have no span ids, so spans select nothing.
                 let profile = if asked.span_selector.is_empty() {
-                    question.profile(asking)?
+                    query.profile(asking)?
                 } else {
                     Profile::default()
                 };
@@ -234,7 +234,7 @@ fn select_series(
     asked: SelectSeriesRequest,
     asking: &Asking<'_>,
 ) -> Result<SelectSeriesResponse, ErrorAnswer> {
-    question::check_call_site(asked.stack_trace_selector.as_ref())?;
+    query::check_call_site(asked.stack_trace_selector.as_ref())?;
     if asked.aggregation.unwrap_or_default() != 0 {
         return Err(invalid("this aggregation is not supported; allowed: SUM".to_owned()));
     }
@@ -243,8 +243,8 @@ fn select_series(
         let error = format!("group_by has {labels} labels; at most {GROUP_LABELS_MAX} are allowed");
         return Err(invalid(error));
     }
-    let Question { kind, matchers, range } =
-        Question::new(&asked.profile_type_id, &asked.label_selector, asked.start, asked.end)?;
+    let GrafanaQuery { kind, matchers, range } =
+        GrafanaQuery::new(&asked.profile_type_id, &asked.label_selector, asked.start, asked.end)?;
     let limit =
         asked.limit.and_then(|limit| usize::try_from(limit).ok()).filter(|limit| *limit > 0);
     let query = LabelSeriesQuery::new(range, matchers, kind.states(), asked.step)?;
@@ -284,8 +284,8 @@ fn diff(asked: DiffRequest, asking: &Asking<'_>) -> Result<DiffResponse, ErrorAn
     let left = side(asked.left, "left")?;
     let right = side(asked.right, "right")?;
     let nodes_max = nodes_max(left.max_nodes);
-    let before = left.question()?.profile(asking)?;
-    let after = right.question()?.profile(asking)?;
+    let before = left.query()?.profile(asking)?;
+    let after = right.query()?.profile(asking)?;
     let Flamebearer { names, levels, totals_ns, most_own_ns } =
         flamegraph::diff_flamebearer(&before, &after, nodes_max);
     let flamegraph = FlameGraphDiff {
@@ -299,7 +299,7 @@ fn diff(asked: DiffRequest, asking: &Asking<'_>) -> Result<DiffResponse, ErrorAn
     Ok(DiffResponse { flamegraph: Some(flamegraph) })
 }
 
-/// The limit on nodes that a question asks for; none is the default.
+/// The limit on nodes that a query asks for; none is the default.
 fn nodes_max(asked: Option<i64>) -> usize {
     let asked = asked.and_then(|nodes| usize::try_from(nodes).ok()).filter(|nodes| *nodes > 0);
     asked.unwrap_or(FLAMEBEARER_NODES_DEFAULT).min(FLAMEBEARER_NODES_MAX)

@@ -6,7 +6,7 @@ use flamegraph::Flamebearer;
 use profiler_core::{TimeRange, Timestamp};
 use serde::Serialize;
 
-use super::question::{ProfileKind, Question};
+use super::query::{GrafanaQuery, ProfileKind};
 use super::{invalid, label_values as values_of, nodes_max};
 use crate::query::{LabelSeriesQuery, Params, RangeText};
 use crate::serve::answer;
@@ -92,14 +92,14 @@ pub(super) async fn render(
             &["query", "from", "until", "maxNodes", "max-nodes", "format"],
         )?;
         params.choice("format", &[("json", ())])?;
-        let question = question(&params, ["query", "from", "until"], asking)?;
+        let query = query_of(&params, ["query", "from", "until"], asking)?;
         let nodes = asked_nodes(&params)?;
-        let profile = question.profile(asking)?;
+        let profile = query.profile(asking)?;
         answer::json(&Rendered {
             version: 1,
             flamebearer: Bars::new(flamegraph::flamebearer(&profile, nodes)),
-            metadata: Metadata::new("single", question.kind),
-            timeline: Some(timeline(question, asking)?),
+            metadata: Metadata::new("single", query.kind),
+            timeline: Some(timeline(query, asking)?),
             left_ticks: None,
             right_ticks: None,
         })
@@ -118,8 +118,8 @@ pub(super) async fn render_diff(
         let names = [&LEFT[..], &RIGHT, &["maxNodes", "max-nodes", "format"]].concat();
         let params = Params::new(asking.pairs, &names)?;
         params.choice("format", &[("json", ())])?;
-        let left = question(&params, LEFT, asking)?;
-        let right = question(&params, RIGHT, asking)?;
+        let left = query_of(&params, LEFT, asking)?;
+        let right = query_of(&params, RIGHT, asking)?;
         let nodes = asked_nodes(&params)?;
         let before = left.profile(asking)?;
         let after = right.profile(asking)?;
@@ -152,19 +152,19 @@ pub(super) async fn label_values(
     answer.await
 }
 
-/// The question of a query and its times, which are parameters of these names.
-fn question(
+/// Parses a query and its range from the parameters of these names.
+fn query_of(
     params: &Params<'_>,
     [query, from, until]: [&'static str; 3],
     asking: &Asking<'_>,
-) -> Result<Question, ErrorAnswer> {
+) -> Result<GrafanaQuery, ErrorAnswer> {
     let text = params.one(query)?;
     let text = text.ok_or_else(|| invalid(format!("the parameter {query} is missing")))?;
     let (profile_type, matchers) = split_query(text);
     let from = RenderTime(params.one(from)?.unwrap_or("now-1h"));
     let until = RenderTime(params.one(until)?.unwrap_or("now"));
     let range = RangeText { from: &from.text(), to: &until.text() }.resolve(asking.now)?;
-    Question::of(profile_type, matchers, range)
+    GrafanaQuery::of(profile_type, matchers, range)
 }
 
 /// A profile type and matchers, as in `process_cpu:cpu:nanoseconds:cpu:nanoseconds{task="load"}`.
@@ -199,9 +199,9 @@ fn asked_nodes(params: &Params<'_>) -> Result<usize, ErrorAnswer> {
     Ok(nodes_max(number))
 }
 
-/// The sums of a question by step.
-fn timeline(question: Question, asking: &Asking<'_>) -> Result<Timeline, ErrorAnswer> {
-    let Question { kind, matchers, range } = question;
+/// The sums of a query by step.
+fn timeline(query: GrafanaQuery, asking: &Asking<'_>) -> Result<Timeline, ErrorAnswer> {
+    let GrafanaQuery { kind, matchers, range } = query;
     let step_s = step_s(range);
     let query = LabelSeriesQuery::new(range, matchers, kind.states(), step_s as f64)?;
     let answer = asking.collector.state.label_series(&query, asking.cancel)?;

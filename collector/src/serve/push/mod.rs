@@ -86,7 +86,7 @@ pub(super) async fn scrape(
     scrape::scrape(sender, target, stopping).await;
 }
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Debug, Default)]
 struct Outcome {
     stored_ns: u64,

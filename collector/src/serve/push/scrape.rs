@@ -1,4 +1,4 @@
-//! Services with pprof's HTTP endpoint, which the collector asks for a profile again and again.
+//! Services with pprof's HTTP endpoint, which the collector scrapes.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::limits::PUSH_BODY_BYTES_MAX;
 /// Fetches a profile over this time. The error is for people.
 type Fetch = dyn Fn(Duration, usize) -> Result<Vec<u8>, String> + Send + Sync;
 
-/// A service that the collector asks for profiles.
+/// A service that the collector scrapes.
 #[derive(Clone)]
 pub struct ScrapeTarget {
     /// The name of its worker, after `scrape:`.

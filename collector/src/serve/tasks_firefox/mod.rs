@@ -33,7 +33,7 @@ struct Rows {
     resources: ResourcesAnswer,
 }
 
-/// Answers with the tasks of a question as a file, and with what their workers moved and used meanwhile. Headers
+/// Answers with the tasks of a query as a file, and with what their workers moved and used meanwhile. Headers
 /// have the numbers of rows.
 pub(super) fn response(asking: &Asking<'_>, query: &TaskQuery) -> Result<Response, ErrorAnswer> {
     let Asking { collector, now, cancel, .. } = *asking;

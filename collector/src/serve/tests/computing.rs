@@ -132,7 +132,7 @@ const NAME_BYTES: usize = 1_000;
 /// Names in a message.
 const NAMES_A_FLUSH: usize = 2_500;
 
-/// Ten clients ask at once, and two questions are computed at a time.
+/// Ten clients ask at once, and two queries are computed at a time.
 #[tokio::test]
 async fn an_unknown_name_among_thousands_of_long_ones_is_answered() {
     let running = serve().await;
@@ -152,14 +152,14 @@ async fn an_unknown_name_among_thousands_of_long_ones_is_answered() {
     }
     let unknown = format!("x{}", "n".repeat(NAME_BYTES - 1));
     let address = running.address;
-    let questions: Vec<_> = (0..10)
+    let queries: Vec<_> = (0..10)
         .map(|_| {
             let path = format!("/api/v1/profile?task={unknown}");
             tokio::spawn(async move { get(address, &path).await })
         })
         .collect();
-    for question in questions {
-        let answer = in_time(question).await.unwrap();
+    for query in queries {
+        let answer = in_time(query).await.unwrap();
         assert_eq!(answer.status, 404, "{}", answer.body);
         assert!(answer.body.contains("no task is called"), "{}", answer.body);
     }

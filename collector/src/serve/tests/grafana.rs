@@ -1,4 +1,4 @@
-//! Questions of Grafana's Pyroscope data source, over real sockets. `cargo xtask test --clients` asks them
+//! Queries of Grafana's Pyroscope data source, over real sockets. `cargo xtask test --clients` asks them
 //! with a client of the Connect protocol.
 
 use std::collections::BTreeMap;
@@ -286,7 +286,7 @@ async fn the_older_paths_answer_the_same() {
 }
 
 #[tokio::test]
-async fn a_question_in_protobuf_is_answered_in_protobuf() {
+async fn a_query_in_protobuf_is_answered_in_protobuf() {
     #[derive(Clone, PartialEq, Message)]
     struct Asked {
         #[prost(string, tag = "1")]

@@ -17,8 +17,8 @@ async fn client(address: SocketAddr) -> HealthClient<Channel> {
 }
 
 async fn check(address: SocketAddr, service: &str) -> Result<ServingStatus, Code> {
-    let question = HealthCheckRequest { service: service.to_owned() };
-    let answer = client(address).await.check(question).await.map_err(|status| status.code())?;
+    let request = HealthCheckRequest { service: service.to_owned() };
+    let answer = client(address).await.check(request).await.map_err(|status| status.code())?;
     Ok(answer.get_ref().status())
 }
 
@@ -38,8 +38,8 @@ async fn the_health_of_grpc_follows_ingest() {
 #[tokio::test]
 async fn health_has_no_streams_and_nothing_for_web_pages() {
     let running = serve().await;
-    let question = HealthCheckRequest::default();
-    let status = client(running.address).await.watch(question).await.unwrap_err();
+    let request = HealthCheckRequest::default();
+    let status = client(running.address).await.watch(request).await.unwrap_err();
     assert_eq!(status.code(), Code::Unimplemented);
     let host = running.address.to_string();
     let headers = [("host", &*host), ("content-type", "application/grpc")];

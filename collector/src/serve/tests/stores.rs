@@ -20,8 +20,8 @@ use crate::recovery::{DataError, StoreOptions};
 use crate::store::{Ack, Retention, StoreLocation, StorePlace};
 use crate::testing::{TestWorker, at};
 
-/// Questions of each kind. `{all}` stands for the range.
-const QUESTIONS: [&str; 34] = [
+/// Queries of each kind. `{all}` stands for the range.
+const QUERIES: [&str; 34] = [
     "profile?{all}",
     "profile?{all}&by=line&outside=hidden",
     "profile?{all}&task=load&state=all",
@@ -193,11 +193,11 @@ fn telemetry(id: &str, second: i64) -> Telemetry {
     }
 }
 
-/// What a server answers to all questions, without what depends on where the data is.
+/// What a server answers to all queries, without what depends on where the data is.
 pub(super) async fn answers(running: &Running) -> Vec<(&'static str, Value)> {
     let mut all = Vec::new();
-    for question in QUESTIONS {
-        let path = format!("/api/v1/{}", question.replace("{all}", ALL));
+    for query in QUERIES {
+        let path = format!("/api/v1/{}", query.replace("{all}", ALL));
         let answer = get(running.address, &path).await;
         assert_eq!(answer.status, 200, "{path}: {}", answer.body);
         let body = serde_json::from_str(&answer.body).unwrap_or_else(|_| {
@@ -205,7 +205,7 @@ pub(super) async fn answers(running: &Running) -> Vec<(&'static str, Value)> {
             lines.sort_unstable();
             json!(lines)
         });
-        all.push((question, sorted(body)));
+        all.push((query, sorted(body)));
     }
     let workers = running.json("/api/v1/workers").await;
     all.push(("workers", workers["workers"].clone()));
@@ -233,8 +233,8 @@ pub(super) fn compare(whole: &[(&str, Value)], union: &[(&str, Value)]) -> Optio
     let pairs = whole.iter().zip(union);
     let different = pairs.filter(|((_, one), (_, other))| one != other);
     let texts: Vec<String> = different
-        .map(|((question, one), (_, other))| {
-            format!("{question}\n{}\n", first_difference(&one.to_string(), &other.to_string()))
+        .map(|((query, one), (_, other))| {
+            format!("{query}\n{}\n", first_difference(&one.to_string(), &other.to_string()))
         })
         .collect();
     (!texts.is_empty()).then(|| texts.concat())

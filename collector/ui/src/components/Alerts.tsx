@@ -30,8 +30,8 @@ export function Alerts({ fleet, workers }: Properties) {
   const failed = useQuery<TasksAnswer>(
     `failed ${only}`,
     (signal) => {
-      const question = [['from', FAILED_FROM], ['limit', '1'], ...outcomes, ...only] as [string, string][];
-      return fetchJson(apiUrl('tasks', new URLSearchParams(question)), signal);
+      const query = [['from', FAILED_FROM], ['limit', '1'], ...outcomes, ...only] as [string, string][];
+      return fetchJson(apiUrl('tasks', new URLSearchParams(query)), signal);
     },
     true,
     FAILED_INTERVAL_MS,

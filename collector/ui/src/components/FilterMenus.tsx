@@ -80,9 +80,9 @@ function useNames({ workers }: Fleet, isPart: boolean) {
     }
     const stop = new AbortController();
     const ask = () => {
-      const question = new URLSearchParams({ text });
+      const query = new URLSearchParams({ text });
       // Without a response the menu keeps what it has.
-      fetchJson<WorkerNamesAnswer>(apiUrl('workers/names', question), stop.signal).then(setFound, () => {});
+      fetchJson<WorkerNamesAnswer>(apiUrl('workers/names', query), stop.signal).then(setFound, () => {});
     };
     const timer = setTimeout(ask, TYPING_MS);
     return () => {

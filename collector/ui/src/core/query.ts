@@ -141,13 +141,13 @@ export interface QueryState<T> {
  */
 export function useQuery<T>(
   key: string,
-  question: (signal: AbortSignal) => Promise<T>,
+  query: (signal: AbortSignal) => Promise<T>,
   live: boolean,
   intervalMs = INTERVAL_MS,
 ): QueryState<T> {
   const [answer, setAnswer] = useState<QueryState<T>>({ value: undefined, key: '', problem: undefined, waiting: true });
-  const newest = useRef(question);
-  newest.current = question;
+  const newest = useRef(query);
+  newest.current = query;
   useEffect(() => {
     const stop = new AbortController();
     let timer = 0;

@@ -56,7 +56,7 @@ export function fetchTaskColumns(url: string, signal: AbortSignal): Promise<Stre
 }
 
 function ask(
-  question: Omit<Request, 'id'> | Omit<StreamRequest, 'id'>,
+  query: Omit<Request, 'id'> | Omit<StreamRequest, 'id'>,
   signal: AbortSignal,
 ): Promise<LoadedProfile | Comparison | Stream> {
   worker ??= start();
@@ -69,6 +69,6 @@ function ask(
       pending.delete(id);
       failed(new DOMException('aborted', 'AbortError'));
     });
-    to.postMessage({ id, ...question } satisfies Request | StreamRequest);
+    to.postMessage({ id, ...query } satisfies Request | StreamRequest);
   });
 }

@@ -35,7 +35,7 @@ import { type NodeTip, Tip } from '../flame/NodeTip';
 import { findByPathId, pathId } from '../flame/path';
 import { TaskComparison } from './compare/TaskComparison';
 import { HiddenTime } from './profile/HiddenTime';
-import { type Params, viewOf } from './profile/question';
+import { type Params, viewOf } from './profile/query';
 import { StateChips } from './profile/StateChips';
 import { chosenStates, stateParams, statesOf } from './profile/states';
 
@@ -88,7 +88,7 @@ function sideParams(side: Side, prefix = ''): Params {
   ];
 }
 
-function questionOf(side: Side, view: Params): URLSearchParams {
+function queryOf(side: Side, view: Params): URLSearchParams {
   const phases = side.phases.map((phase): [string, string] => ['phase', phase]);
   return new URLSearchParams([['format', 'columns'], ...sideParams(side), ...phases, ...view]);
 }
@@ -126,8 +126,8 @@ export function ComparePage() {
   const tasks = useQuery<TaskComparisonAnswer>(
     key,
     (signal) => {
-      const question = [...sideParams(after), ...sideParams(before, 'before_')];
-      return fetchJson(apiUrl('tasks/compare', new URLSearchParams([...question, ['limit', '100']])), signal);
+      const query = [...sideParams(after), ...sideParams(before, 'before_')];
+      return fetchJson(apiUrl('tasks/compare', new URLSearchParams([...query, ['limit', '100']])), signal);
     },
     live,
     EVERY_MS,
@@ -139,7 +139,7 @@ export function ComparePage() {
     JSON.stringify([key, name, view, scale]),
     (signal) => {
       const url = (side: Side) =>
-        apiUrl('profile', questionOf(name === null ? side : { ...side, tasks: [name] }, view));
+        apiUrl('profile', queryOf(name === null ? side : { ...side, tasks: [name] }, view));
       return fetchComparison([url(before), url(after)], scale, ended, signal);
     },
     live,

@@ -30,7 +30,7 @@ const KIND_LABELS: Record<string, string> = {
 /** Hidden unless chosen: they would crowd out everything else. */
 const QUIET = ['run_started', 'run_stopped'];
 /** Tasks have no events that are kept: the failed ones come from the ledger. */
-const FAILED_QUESTION: [string, string][] = [
+const FAILED_QUERY: [string, string][] = [
   ...FAILED.map((outcome): [string, string] => ['outcome', outcome]),
   ['from', '-24h'],
   ['limit', String(ROWS)],
@@ -47,7 +47,7 @@ export function EventsPage() {
   );
   const failed = useQuery<TasksAnswer>(
     `failed ${pausedAt}`,
-    (signal) => fetchJson(apiUrl('tasks', new URLSearchParams(FAILED_QUESTION)), signal),
+    (signal) => fetchJson(apiUrl('tasks', new URLSearchParams(FAILED_QUERY)), signal),
     pausedAt === null,
     3000,
   );

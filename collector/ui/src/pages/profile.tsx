@@ -10,7 +10,7 @@ import { fetchJson } from '../core/fetch';
 import { pauseTime, requestRange, useQuery } from '../core/query';
 import { isLive, isoTime, parseTimeMs } from '../core/time';
 import { Filters } from './profile/Filters';
-import { filtersOf } from './profile/question';
+import { filtersOf } from './profile/query';
 import { useProfile } from './profile/useProfile';
 import { Views } from './profile/Views';
 

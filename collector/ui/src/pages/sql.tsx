@@ -1,4 +1,4 @@
-// Questions in SQL: an editor, examples, and a table of rows.
+// Queries in SQL: an editor, examples, and a table of rows.
 
 import { useRef, useState } from 'preact/hooks';
 import { EmptyState } from '../components/Messages';

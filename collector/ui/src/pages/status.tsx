@@ -32,14 +32,14 @@ export function StatusPage() {
   const live = isLive(range);
   const workers = params.getAll('worker').map((worker): [string, string] => ['worker', worker]);
   const key = `${range.from} ${range.to} ${workers} ${live && pausedAt}`;
-  const question = (from: string, to: string, more: [string, string][] = []) =>
+  const query = (from: string, to: string, more: [string, string][] = []) =>
     new URLSearchParams([['from', from], ['to', to], ...workers, ...more]);
 
   const timeline = useQuery<TimelineAnswer>(
     key,
     async (signal) => {
       const { from, to } = requestRange(range);
-      const answer = await fetchJson<TimelineAnswer>(apiUrl('timeline', question(from, to)), signal);
+      const answer = await fetchJson<TimelineAnswer>(apiUrl('timeline', query(from, to)), signal);
       if (to === 'now') syncClock(answer.range.to_ns);
       return answer;
     },
@@ -49,7 +49,7 @@ export function StatusPage() {
     key,
     (signal) => {
       const { from, to } = requestRange(range);
-      return fetchJson(apiUrl('tasks', question(from, to, [['summary', 'true']])), signal);
+      return fetchJson(apiUrl('tasks', query(from, to, [['summary', 'true']])), signal);
     },
     live,
   );
@@ -65,7 +65,7 @@ export function StatusPage() {
       const to = live ? requestRange({ from: '-30s', to: 'now' }).to : range.to;
       const toMs = parseTimeMs(to, now);
       const fromMs = Math.max(parseTimeMs(range.from, now), toMs - STREAM_MS);
-      return fetchJson(apiUrl('tasks', question(isoTime(fromMs), to, [['limit', String(STREAM_ROWS)]])), signal);
+      return fetchJson(apiUrl('tasks', query(isoTime(fromMs), to, [['limit', String(STREAM_ROWS)]])), signal);
     },
     live,
     3000,
@@ -76,7 +76,7 @@ export function StatusPage() {
     (signal) => {
       // Progress is since tasks were expected. Only in a fixed range is it of that range.
       const { from, to } = requestRange(range);
-      const parameters = question(from, to);
+      const parameters = query(from, to);
       for (const end of live ? ['from', 'to'] : []) parameters.delete(end);
       return fetchJson(apiUrl('progress', parameters), signal);
     },

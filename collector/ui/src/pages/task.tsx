@@ -16,7 +16,7 @@ import { safeText } from '../core/names';
 import { failedOf } from '../core/outcomes';
 import { pauseTime, requestRange, useQuery } from '../core/query';
 import { count, duration, isLive, percent, rangeText } from '../core/time';
-import type { Params } from './profile/question';
+import type { Params } from './profile/query';
 import { useProfile } from './profile/useProfile';
 import { Views } from './profile/Views';
 
@@ -35,24 +35,24 @@ export function TaskPage({ name }: { name: string }) {
   const fixed: Params = [['task', name]];
   const workers = params.getAll('worker').map((worker): [string, string] => ['worker', worker]);
   const key = `${range.from} ${range.to} ${workers} ${live && pausedAt}`;
-  const question = (more: Params) => {
+  const query = (more: Params) => {
     const { from, to } = requestRange(range);
     return new URLSearchParams([['from', from], ['to', to], ...fixed, ...workers, ...more]);
   };
   const summary = useQuery<TaskSummaryAnswer>(
     key,
-    (signal) => fetchJson(apiUrl('tasks', question([['summary', 'true']])), signal),
+    (signal) => fetchJson(apiUrl('tasks', query([['summary', 'true']])), signal),
     live,
   );
   const rows = useQuery<TasksAnswer>(
     key,
-    (signal) => fetchJson(apiUrl('tasks', question([['limit', String(ROWS)]])), signal),
+    (signal) => fetchJson(apiUrl('tasks', query([['limit', String(ROWS)]])), signal),
     live,
     3000,
   );
   const trend = useQuery<TaskDurationsAnswer>(
     key,
-    (signal) => fetchJson(apiUrl('tasks/durations', question([])), signal),
+    (signal) => fetchJson(apiUrl('tasks/durations', query([])), signal),
     live,
     3000,
   );

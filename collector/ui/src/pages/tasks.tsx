@@ -61,14 +61,14 @@ export function TasksPage() {
     params.getAll(name).map((value): [string, string] => [name, value]),
   );
   const key = `${range.from} ${range.to} ${JSON.stringify(filters)} ${live && pausedAt}`;
-  const question = (more: [string, string][], own = filters) => {
+  const query = (more: [string, string][], own = filters) => {
     const { from, to } = requestRange(range);
     return new URLSearchParams([['from', from], ['to', to], ...own, ...more]);
   };
   const rows = useQuery<TasksAnswer>(
     key,
     async (signal) => {
-      const answer = await fetchJson<TasksAnswer>(apiUrl('tasks', question([['limit', String(STREAM_ROWS)]])), signal);
+      const answer = await fetchJson<TasksAnswer>(apiUrl('tasks', query([['limit', String(STREAM_ROWS)]])), signal);
       if (live && pausedAt === null) syncClock(answer.range.to_ns);
       return answer;
     },
@@ -84,7 +84,7 @@ export function TasksPage() {
         ? fetchTaskColumns(
             apiUrl(
               'tasks',
-              question([
+              query([
                 ['format', 'columns'],
                 ['limit', outlines],
               ]),
@@ -119,13 +119,13 @@ export function TasksPage() {
   const lines = filters.filter(([name]) => name !== 'outcome');
   const busy = useQuery<TimelineAnswer | undefined>(
     `${key} ${isCut}`,
-    async (signal) => (isCut ? fetchJson(apiUrl('timeline', question([], lines)), signal) : undefined),
+    async (signal) => (isCut ? fetchJson(apiUrl('timeline', query([], lines)), signal) : undefined),
     live && isCut,
     3000,
   );
   const summary = useQuery<TaskSummaryAnswer>(
     key,
-    (signal) => fetchJson(apiUrl('tasks', question([['summary', 'true']])), signal),
+    (signal) => fetchJson(apiUrl('tasks', query([['summary', 'true']])), signal),
     live,
   );
   const fleet = useFleet();
@@ -139,7 +139,7 @@ export function TasksPage() {
   const isFailedOnly = params.getAll('outcome').join() === FAILED.join();
   const considered = stream ? stream.rows.count : rows.value.tasks.length;
   const { from: fileFrom, to: fileTo } = rows.value.range;
-  const fileQuestion = new URLSearchParams([['from', fileFrom], ['to', fileTo], ...filters]);
+  const fileQuery = new URLSearchParams([['from', fileFrom], ['to', fileTo], ...filters]);
   return (
     <>
       <div class="filters">
@@ -172,7 +172,7 @@ export function TasksPage() {
             FILES.map(([extension, label, reader]) => (
               <a
                 key={extension}
-                href={apiUrl(`tasks.${extension}`, fileQuestion)}
+                href={apiUrl(`tasks.${extension}`, fileQuery)}
                 download={`emberline-tasks-${fileFrom.slice(0, 19).replace(/[-:]/g, '')}Z.${extension}`}
               >
                 {label} <small>{reader}</small>

@@ -32,18 +32,18 @@ export function TransfersPage() {
     params.getAll(name).map((value): [string, string] => [name, value]),
   );
   const key = `${range.from} ${range.to} ${JSON.stringify(filters)} ${live && pausedAt}`;
-  const question = (more: [string, string][]) => {
+  const query = (more: [string, string][]) => {
     const { from, to } = requestRange(range);
     return apiUrl('transfers', new URLSearchParams([['from', from], ['to', to], ...filters, ...more]));
   };
   const sums = useQuery<TransferSummaryAnswer>(
     key,
-    (signal) => fetchJson(question([['summary', 'true']]), signal),
+    (signal) => fetchJson(query([['summary', 'true']]), signal),
     live,
   );
   const rows = useQuery<TransfersAnswer>(
     key,
-    (signal) => fetchJson(question([['limit', String(ROWS)]]), signal),
+    (signal) => fetchJson(query([['limit', String(ROWS)]]), signal),
     live,
     3000,
   );

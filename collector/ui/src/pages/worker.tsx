@@ -11,7 +11,7 @@ import { pauseTime, requestRange, useQuery } from '../core/query';
 import { useIsOperator } from '../core/session';
 import { count, duration, isLive, parseTimeMs, percent } from '../core/time';
 import { TaskStream } from '../stream/TaskStream';
-import type { Params } from './profile/question';
+import type { Params } from './profile/query';
 import { useProfile } from './profile/useProfile';
 import { Views } from './profile/Views';
 import { epochWarnings, lostNs, stateOf } from './warnings';

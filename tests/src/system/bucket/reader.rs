@@ -14,7 +14,7 @@ fn start(server: &Server, arguments: &[&str]) -> Collector {
     Collector::start_by(&mut command)
 }
 
-/// Weight that a question finds.
+/// Weight that a query finds.
 fn found_ns(collector: &Collector) -> u64 {
     let profile = collector.json("/api/v1/profile?from=-1h&threads=all");
     assert_eq!(profile["corrupt_files"], serde_json::json!([]), "{profile}");

@@ -1,4 +1,4 @@
-//! The engines: each answers a question and says what it cost.
+//! The engines: each answers a query and says what it cost.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use simulation::ballista::BallistaCluster;
 use simulation::process::{Running, Usage};
 
-use super::{Question, Sums};
+use super::{Query, Sums};
 use crate::cluster::Programs;
 
 /// Reads queries, a line each, and answers with its cost and the sums by task.
@@ -31,7 +31,7 @@ pub(super) trait Engine {
 
     /// # Errors
     /// If the engine ends, fails, or returns something else than rows.
-    fn ask(&mut self, question: &Question) -> Result<(Cost, Sums)>;
+    fn ask(&mut self, query: &Query) -> Result<(Cost, Sums)>;
 }
 
 fn milliseconds(time: Duration) -> f64 {
@@ -61,10 +61,10 @@ impl Engine for Api {
         "our merge"
     }
 
-    fn ask(&mut self, question: &Question) -> Result<(Cost, Sums)> {
+    fn ask(&mut self, query: &Query) -> Result<(Cost, Sums)> {
         let before = self.collector.process.usage()?.cpu;
         let begin = Instant::now();
-        let text = self.api.text(&question.api)?;
+        let text = self.api.text(&query.api)?;
         let wall_ms = milliseconds(begin.elapsed());
         let cpu_ms = milliseconds(self.collector.process.usage()?.cpu - before);
         let answer: Value = serde_json::from_str(&text)?;
@@ -97,7 +97,7 @@ fn of_node(node: &Value) -> Result<(String, u64)> {
     Ok((name.to_owned(), sums.into_iter().flatten().sum()))
 }
 
-/// `emberline sql`, a process for each question; on a cluster, if there is one.
+/// `emberline sql`, a process for each query; on a cluster, if there is one.
 pub(super) struct Sql {
     program: PathBuf,
     /// The argument that names the stores.
@@ -132,7 +132,7 @@ impl Engine for Sql {
         }
     }
 
-    fn ask(&mut self, question: &Question) -> Result<(Cost, Sums)> {
+    fn ask(&mut self, query: &Query) -> Result<(Cost, Sums)> {
         let mut command = Command::new(&self.program);
         command.args(["sql", "--format", "json", "--rows", "1000000", &self.place]);
         if let Some(cluster) = &self.cluster {
@@ -140,11 +140,11 @@ impl Engine for Sql {
         }
         let before = self.cpu()?;
         let begin = Instant::now();
-        let output = command.arg(&question.sql).stdin(Stdio::null()).output()?;
+        let output = command.arg(&query.sql).stdin(Stdio::null()).output()?;
         let wall_ms = milliseconds(begin.elapsed());
         let cpu_ms = milliseconds(self.cpu()?.saturating_sub(before));
         let said = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success() && said.is_empty(), "{}: {said}", question.sql);
+        ensure!(output.status.success() && said.is_empty(), "{}: {said}", query.sql);
         let answer: Value = serde_json::from_slice(&output.stdout)?;
         let mut sums = Sums::new();
         for row in answer["rows"].as_array().context("no rows")? {
@@ -161,7 +161,7 @@ impl Engine for Sql {
 pub(super) struct PythonEngine {
     name: &'static str,
     process: Child,
-    questions: ChildStdin,
+    queries: ChildStdin,
     answers: BufReader<ChildStdout>,
 }
 
@@ -179,10 +179,10 @@ impl PythonEngine {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;
-        let questions = process.stdin.take().context("its standard input is piped")?;
+        let queries = process.stdin.take().context("its standard input is piped")?;
         let answers =
             BufReader::new(process.stdout.take().context("its standard output is piped")?);
-        Ok(PythonEngine { name, process, questions, answers })
+        Ok(PythonEngine { name, process, queries, answers })
     }
 }
 
@@ -191,8 +191,8 @@ impl Engine for PythonEngine {
         self.name
     }
 
-    fn ask(&mut self, question: &Question) -> Result<(Cost, Sums)> {
-        writeln!(self.questions, "{}", json!(question.plain))?;
+    fn ask(&mut self, query: &Query) -> Result<(Cost, Sums)> {
+        writeln!(self.queries, "{}", json!(query.plain))?;
         let mut line = String::new();
         self.answers.read_line(&mut line)?;
         let answer: Value =

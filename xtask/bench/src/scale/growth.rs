@@ -15,7 +15,7 @@ use simulation::record::{Detail, Record};
 
 use super::bucket::metric;
 use super::engines::{Api, Engine, Sql};
-use super::{Options, Question, Sums, compact, newest_files};
+use super::{Options, Query, Sums, compact, newest_files};
 use crate::cluster::Programs;
 use crate::contest::Timings;
 use crate::sampler::machine;
@@ -27,7 +27,7 @@ const WORKERS_OF_COLLECTOR: usize = 10_000;
 /// Workers that share a connection. A connection has at most 64 streams.
 const WORKERS_PER_CONNECTION: usize = 20;
 
-/// The task and the number of the worker that questions are about; the label is that worker's.
+/// The task and the number of the worker that queries are about; the label is that worker's.
 const TASK: &str = "task-0";
 const WORKER: usize = 7;
 
@@ -104,7 +104,7 @@ fn worker(number: usize) -> String {
     format!("fleet-{number}")
 }
 
-/// What each question must find, by subject and number of the span.
+/// What each query must find, by subject and number of the span.
 type Expected = BTreeMap<(Subject, usize), Sums>;
 
 /// Fills and asks at each size, and prints tables.
@@ -271,7 +271,7 @@ impl Fleet<'_> {
         Ok(())
     }
 
-    /// Asks everything. Returns a row for each question.
+    /// Asks everything. Returns a row for each query.
     fn ask(
         &self,
         engine: &mut dyn Engine,
@@ -281,8 +281,8 @@ impl Fleet<'_> {
         let mut rows = Vec::new();
         for (number, span) in spans.iter().enumerate() {
             for subject in Subject::EACH {
-                let question = question(*span, subject);
-                let measured = self.rounds(engine, &question, &expected[&(subject, number)]);
+                let query = query(*span, subject);
+                let measured = self.rounds(engine, &query, &expected[&(subject, number)]);
                 let row = format!(
                     "| {} | {} | {} | {} | {} |",
                     self.workers,
@@ -298,17 +298,17 @@ impl Fleet<'_> {
         Ok(rows)
     }
 
-    /// Asks a question in rounds. Returns the cells with its wall and CPU time.
+    /// Asks a query in rounds. Returns the cells with its wall and CPU time.
     fn rounds(
         &self,
         engine: &mut dyn Engine,
-        question: &Question,
+        query: &Query,
         expected: &Sums,
     ) -> Result<String> {
         let mut walls = Vec::new();
         let mut cpus = Vec::new();
         for round in 0..=self.options.rounds {
-            let (cost, found) = engine.ask(question)?;
+            let (cost, found) = engine.ask(query)?;
             ensure!(found == *expected, "WRONG: {found:?} instead of {expected:?}");
             if round > 0 {
                 walls.push(cost.wall_ms);
@@ -355,10 +355,10 @@ fn add(record: &Record, number: usize, spans: &[Span; 2], expected: &mut Expecte
     }
 }
 
-fn question(span: Span, subject: Subject) -> Question {
+fn query(span: Span, subject: Subject) -> Query {
     let Span { from, to, .. } = span;
     let parameter = subject.parameter();
-    Question {
+    Query {
         what: subject.name(),
         api: format!("profile?from={from}&to={to}&state=all&threads=all{parameter}"),
         sql: format!(

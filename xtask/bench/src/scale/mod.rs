@@ -80,14 +80,14 @@ pub(crate) struct Options {
 enum Part {
     /// The same sums by four engines.
     Engines,
-    /// Questions to a reader of a fleet's stores, at each size of the fleet.
+    /// Queries to a reader of a fleet's stores, at each size of the fleet.
     Growth,
     /// Requests to a bucket, and their price.
     Bucket,
 }
 
-/// A question in the language of each engine. The first text of an answer's row is a task.
-struct Question {
+/// A query in the language of each engine. The first text of an answer's row is a task.
+struct Query {
     what: &'static str,
     /// Path of the API.
     api: String,
@@ -138,7 +138,7 @@ fn engines(options: &Options, programs: &Programs) -> Result<()> {
     let expected = sums_of(&fed.records);
     let tables = folder.path().join("tables");
     link(&files, &tables)?;
-    let questions = questions(&fed);
+    let queries = queries(&fed);
 
     let environments = xtask::root().join("target/engines");
     let python = |name, module, package| {
@@ -159,8 +159,8 @@ fn engines(options: &Options, programs: &Programs) -> Result<()> {
         engines.push(Box::new(Sql::new(programs, place, Some(cluster))));
     }
     let mut rows = Vec::new();
-    for question in &questions {
-        rows.extend(measure(options, question, &mut engines, &expected)?);
+    for query in &queries {
+        rows.extend(measure(options, query, &mut engines, &expected)?);
     }
     let bytes: u64 = files.values().flatten().map(|file| file.bytes).sum();
     let samples: u64 = files["samples_1s"].iter().map(|file| file.bytes).sum();
@@ -176,7 +176,7 @@ fn engines(options: &Options, programs: &Programs) -> Result<()> {
         samples as f64 / 1e6
     );
     println!(
-        "| question | engine | ms | ms of CPU | time, as multiple of our merge | CPU, as multiple |"
+        "| query | engine | ms | ms of CPU | time, as multiple of our merge | CPU, as multiple |"
     );
     println!("|---|---|--:|--:|--:|--:|");
     rows.iter().for_each(|row| println!("{row}"));
@@ -276,7 +276,7 @@ fn link(files: &BTreeMap<String, Vec<TableFile>>, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-fn questions(fed: &Fed) -> Vec<Question> {
+fn queries(fed: &Fed) -> Vec<Query> {
     let range = format!("from={}&to={}&state=all&threads=all", fed.from, fed.to);
     // A row of an hour has the hour's start as its time.
     let first_hour = fed.from / 3_600 * 3_600;
@@ -296,25 +296,25 @@ fn questions(fed: &Fed) -> Vec<Question> {
         )
     };
     vec![
-        Question {
+        Query {
             what: "all tasks, hour",
             api: format!("timeline?{range}&step=1h"),
             sql: sql("task", "1h", "1"),
             plain: plain("", "totals_1h", "", "1"),
         },
-        Question {
+        Query {
             what: "all tasks, second by second",
             api: format!("timeline?{range}&step=1s"),
             sql: sql("task, ts", "1s", "1, 2"),
             plain: plain("s.ts,", "totals_1s", "", "1, 2"),
         },
-        Question {
+        Query {
             what: "all stacks, hour",
             api: format!("profile?{range}"),
             sql: sql("task, node, function", "1h", "1, 2, 3"),
             plain: plain("s.node, f.function,", "samples_1h_all", stack_names, "1, 2, 3"),
         },
-        Question {
+        Query {
             what: "all stacks, from the rows of seconds",
             api: format!("profile?{range}"),
             sql: sql("task, node, function", "1s", "1, 2, 3"),
@@ -326,18 +326,18 @@ fn questions(fed: &Fed) -> Vec<Question> {
 /// Asks all engines in turns. Returns a row for each.
 fn measure(
     options: &Options,
-    question: &Question,
+    query: &Query,
     engines: &mut [Box<dyn Engine>],
     expected: &Sums,
 ) -> Result<Vec<String>> {
     let mut costs: Vec<Vec<Cost>> = engines.iter().map(|_| Vec::new()).collect();
     for round in 0..=options.rounds {
         for (engine, costs) in engines.iter_mut().zip(&mut costs) {
-            let (cost, found) = engine.ask(question)?;
+            let (cost, found) = engine.ask(query)?;
             ensure!(
                 found == *expected,
                 "{}: {} found {found:?} instead of {expected:?}",
-                question.what,
+                query.what,
                 engine.name()
             );
             if round > 0 {
@@ -353,7 +353,7 @@ fn measure(
             .map(|of| (timings(own, of), timings(&costs[0], of)));
         rows.push(format!(
             "| {} | {} | {} | {} | {} | {} |",
-            question.what,
+            query.what,
             engine.name(),
             wall.0.summary(),
             cpu.0.summary(),

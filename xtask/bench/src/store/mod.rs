@@ -166,11 +166,11 @@ impl Bench<'_> {
     }
 
     /// A row for each query: its latency when warm and its CPU time.
-    fn ask(&self, questions: &[(&str, &str, String)]) -> Result<Vec<String>> {
+    fn ask(&self, queries: &[(&str, &str, String)]) -> Result<Vec<String>> {
         let running = self.serve.start()?;
         let api = Api::new(running.address);
         let mut rows = Vec::new();
-        for (what, target, path) in questions {
+        for (what, target, path) in queries {
             // An older collector may not support the query.
             let measured = match answer(&api, &running, path, self.options.rounds) {
                 Ok(measured) if *target == DASK => measured.compared_with_dask(),
@@ -181,7 +181,7 @@ impl Bench<'_> {
         }
         let memory = running.process.usage()?.memory_peak_bytes as f64 / 1e6;
         rows.push(format!(
-            "| memory of the collector after these questions, at its peak | – | {memory:.0} MB |"
+            "| memory of the collector after these queries, at its peak | – | {memory:.0} MB |"
         ));
         running.process.stop()?;
         Ok(rows)

@@ -14,7 +14,7 @@ import { NO_FUNCTION, STATE_COUNT } from '../../flame/layout';
 import type { LoadedProfile } from '../../flame/load';
 import type { Action } from '../../flame/NodeMenu';
 import { type NodeTip, Tip } from '../../flame/NodeTip';
-import { chartableEnd } from './question';
+import { chartableEnd } from './query';
 
 interface Properties {
   loaded: LoadedProfile;

@@ -5,7 +5,7 @@ import { useAddress } from '../../core/address';
 import { canCopyPictures, copyPicture } from '../../core/clipboard';
 import type { LoadedProfile } from '../../flame/load';
 import { FILE_FORMATS, fileName, fileUrl, formatsOf } from './files';
-import type { Params } from './question';
+import type { Params } from './query';
 
 interface Properties {
   loaded: LoadedProfile;

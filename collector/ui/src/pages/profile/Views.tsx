@@ -28,7 +28,7 @@ import { Downloads } from './Downloads';
 import { HiddenTime } from './HiddenTime';
 import { Hottest } from './Hottest';
 import { Legend } from './Legend';
-import { FILTERS, type Params } from './question';
+import { FILTERS, type Params } from './query';
 import { addTransform, Changes, NO_TRANSFORMS, transformsOf } from './Transforms';
 import { UnnamedTime } from './UnnamedTime';
 

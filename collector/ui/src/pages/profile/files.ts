@@ -2,7 +2,7 @@
 
 import { apiUrl } from '../../core/address';
 import type { LoadedProfile } from '../../flame/load';
-import { filtersOf, type Params, questionOf, valuesOf } from './question';
+import { filtersOf, type Params, queryOf, valuesOf } from './query';
 
 export interface FileFormat {
   /** The collector's name of the format. */
@@ -57,13 +57,13 @@ export function formatsOf(params: URLSearchParams): FileFormat[] {
 /** The displayed profile as a file: the same samples, filters, transforms and zoom. */
 export function fileUrl(params: URLSearchParams, fixed: Params, loaded: LoadedProfile, file: FileFormat): string {
   const { from, to } = loaded.metadata.range;
-  const question = questionOf(params, fixed).filter(([name]) => !file.isWithoutLines || name !== 'by');
+  const query = queryOf(params, fixed).filter(([name]) => !file.isWithoutLines || name !== 'by');
   const changes = valuesOf(params, ['focus', 'hide', 'merge', 'zoom']);
   if (params.get('recursion') === '1') changes.push(['recursion', 'true']);
   if (params.get('invert') === '1' && !file.isNeverInverted) changes.push(['invert', 'true']);
   return apiUrl(
     'profile',
-    new URLSearchParams([['from', from], ['to', to], ...question, ...changes, ['format', file.format]]),
+    new URLSearchParams([['from', from], ['to', to], ...query, ...changes, ['format', file.format]]),
   );
 }
 

@@ -6,7 +6,7 @@ import { pauseTime, type QueryState, requestRange, useQuery } from '../../core/q
 import { isLive } from '../../core/time';
 import { fetchProfile } from '../../flame/client';
 import type { LoadedProfile } from '../../flame/load';
-import { type Params, questionOf } from './question';
+import { type Params, queryOf } from './query';
 
 /** The newest profile of the address's range. */
 export function useProfile(fixed: Params = []): QueryState<LoadedProfile> {
@@ -14,8 +14,8 @@ export function useProfile(fixed: Params = []): QueryState<LoadedProfile> {
   const pausedAt = pauseTime.use();
   const range = rangeOf(params);
   const live = isLive(range);
-  const question = questionOf(params, fixed);
-  const key = `${range.from} ${range.to} ${JSON.stringify(question)} ${live && pausedAt}`;
+  const query = queryOf(params, fixed);
+  const key = `${range.from} ${range.to} ${JSON.stringify(query)} ${live && pausedAt}`;
   // Names that are being read come with a later answer.
   const [isPending, setPending] = useState(false);
   const answer = useQuery<LoadedProfile>(
@@ -23,7 +23,7 @@ export function useProfile(fixed: Params = []): QueryState<LoadedProfile> {
     (signal) => {
       const { from, to } = requestRange(range);
       return fetchProfile(
-        apiUrl('profile', new URLSearchParams([['from', from], ['to', to], ['format', 'columns'], ...question])),
+        apiUrl('profile', new URLSearchParams([['from', from], ['to', to], ['format', 'columns'], ...query])),
         signal,
       );
     },

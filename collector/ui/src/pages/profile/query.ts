@@ -53,12 +53,12 @@ export function chartableEnd(range: Range, now: number): Range | null {
 }
 
 /** Everything but range and format that the collector needs for the profile of the address. */
-export function questionOf(params: URLSearchParams, fixed: Params): Params {
-  const question = [...filtersOf(params, fixed), ...viewOf(params)];
-  question.push(...threadOf(params));
-  if (params.get('by') === 'line') question.push(['by', 'line']);
-  if (params.get('phases') === '1') question.push(['phases', 'true']);
+export function queryOf(params: URLSearchParams, fixed: Params): Params {
+  const query = [...filtersOf(params, fixed), ...viewOf(params)];
+  query.push(...threadOf(params));
+  if (params.get('by') === 'line') query.push(['by', 'line']);
+  if (params.get('phases') === '1') query.push(['phases', 'true']);
   const isChart = params.get('view') === 'chart' && chartableEnd(rangeOf(params), nowMs()) === null;
-  if (isChart) question.push(['group', 'second']);
-  return question;
+  if (isChart) query.push(['group', 'second']);
+  return query;
 }

@@ -1,4 +1,4 @@
-//! What a question asks for: a kind of profile, matchers of labels, and a range.
+//! Queries: a kind of profile, matchers of labels, and a range.
 
 use profiler_core::{Profile, StateSet, TimeRange, Timestamp};
 
@@ -71,38 +71,38 @@ impl ProfileKind {
     }
 }
 
-/// A question for samples.
+/// A query for samples, in the terms of Grafana's data source.
 #[derive(Clone, Debug)]
-pub(super) struct Question {
+pub(super) struct GrafanaQuery {
     pub(super) kind: &'static ProfileKind,
     pub(super) matchers: LabelMatchers,
     pub(super) range: TimeRange,
 }
 
-impl Question {
+impl GrafanaQuery {
     /// Times are in milliseconds since the Unix epoch.
     pub(super) fn new(
         profile_type: &str,
         matchers: &str,
         start_ms: i64,
         end_ms: i64,
-    ) -> Result<Question, ErrorAnswer> {
+    ) -> Result<GrafanaQuery, ErrorAnswer> {
         let time = |ms: i64| Timestamp::from_unix_ns(ms.saturating_mul(1_000_000));
         let range = TimeRange::new(time(start_ms), time(end_ms)).ok_or_else(|| {
             let [start, end] = [start_ms, end_ms].map(|ms| format_time(time(ms)));
             invalid(format!("the range is empty: it starts at {start} and ends at {end}"))
         })?;
-        Question::of(profile_type, matchers, range)
+        GrafanaQuery::of(profile_type, matchers, range)
     }
 
     pub(super) fn of(
         profile_type: &str,
         matchers: &str,
         range: TimeRange,
-    ) -> Result<Question, ErrorAnswer> {
+    ) -> Result<GrafanaQuery, ErrorAnswer> {
         let kind = ProfileKind::parse(profile_type)?;
         let matchers = LabelMatchers::parse(matchers)?;
-        Ok(Question { kind, matchers, range })
+        Ok(GrafanaQuery { kind, matchers, range })
     }
 
     /// The profile; an empty one if the matchers select nothing.
@@ -118,21 +118,21 @@ impl Question {
 }
 
 impl SelectMergeStacktracesRequest {
-    pub(super) fn question(&self) -> Result<Question, ErrorAnswer> {
+    pub(super) fn query(&self) -> Result<GrafanaQuery, ErrorAnswer> {
         check_call_site(self.stack_trace_selector.as_ref())?;
         check_format(self.format)?;
         if !self.profile_id_selector.is_empty() {
             let error = "profile_id_selector is not supported: profiles are merged and have no ids";
             return Err(invalid(error.to_owned()));
         }
-        Question::new(&self.profile_type_id, &self.label_selector, self.start, self.end)
+        GrafanaQuery::new(&self.profile_type_id, &self.label_selector, self.start, self.end)
     }
 }
 
 impl SelectMergeSpanProfileRequest {
-    pub(super) fn question(&self) -> Result<Question, ErrorAnswer> {
+    pub(super) fn query(&self) -> Result<GrafanaQuery, ErrorAnswer> {
         check_format(self.format)?;
-        Question::new(&self.profile_type_id, &self.label_selector, self.start, self.end)
+        GrafanaQuery::new(&self.profile_type_id, &self.label_selector, self.start, self.end)
     }
 }
 
