@@ -385,7 +385,7 @@ pub enum StartError {
     Collector {
         /// The invalid URL.
         url: String,
-        /// What is wrong with it.
+        /// The problem found.
         reason: String,
     },
     /// The system did not start a thread.
@@ -401,9 +401,9 @@ pub enum StartError {
          {needed_mib} MiB"
     )]
     AddressSpace {
-        /// What the process may still use, in MiB.
+        /// Address space that the process may still use, in MiB.
         free_mib: u64,
-        /// What must be free, in MiB.
+        /// Address space that must be free, in MiB.
         needed_mib: u64,
     },
     /// A thread of the agent panicked while it started, which is a bug in Emberline.

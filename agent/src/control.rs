@@ -1,5 +1,5 @@
-//! What the shipper and the sampler tell each other while both run: new settings, requests for
-//! thread dumps, and how far the sampler has got with them.
+//! Communication between the shipper and the sampler while both run: new settings, requests for
+//! thread dumps, and the sampler's progress with them.
 //!
 //! The sampler never waits: it reads one number a tick, and takes the lock only if that number
 //! changed and nobody else holds it.

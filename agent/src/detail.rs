@@ -9,7 +9,7 @@ use profiler_core::{PhaseInterval, TaskDetail, Timestamp};
 use crate::registry::{self, NameId};
 use crate::threads::ThreadIdentity;
 
-/// What few tasks have: labels, the result, the cause of a failure, and another thread at the
+/// Rare details of tasks: labels, the result, the cause of a failure, and another thread at the
 /// start. Kept apart so that rows stay small.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Detail {

@@ -1,6 +1,6 @@
-//! What happens to the agent in a forked child. None of its threads run there, and its locks may be
-//! held forever by threads that do not exist in the child. So a child uses tables of its own
-//! ([`PerProcess`]) and stays silent until it starts its own agent.
+//! The agent in a forked child. None of its threads run there, and its locks may be held forever by
+//! threads that do not exist in the child. So a child uses tables of its own ([`PerProcess`]) and
+//! stays silent until it starts its own agent.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Once, OnceLock};

@@ -24,7 +24,7 @@ pub enum SamplerMode {
     },
     /// The system refuses everything that the sampler needs.
     Off {
-        /// What it refuses.
+        /// The reason for the refusal.
         reason: Arc<str>,
     },
     /// There is no sampler for this platform; the agent does nothing.

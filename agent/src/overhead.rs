@@ -1,4 +1,4 @@
-//! What the agent costs its process.
+//! Overhead of the agent in its process.
 
 /// The cost of an agent since it started; times in nanoseconds.
 ///

@@ -1,4 +1,4 @@
-//! What a local agent has recorded.
+//! Data recorded by a local agent.
 
 use profiler_core::{Profile, TaskRecord, TaskTotals, Telemetry, Ticks};
 

@@ -1,8 +1,8 @@
-//! What happened to everything that a shipping agent sampled.
+//! Account of everything that a shipping agent sampled.
 
 use profiler_core::Epoch;
 
-/// What happened to everything that was sampled, in nanoseconds of thread time:
+/// Account of everything that was sampled, in nanoseconds of thread time:
 /// `accepted = stored + unacked + lost_rejected + lost_by_collector + lost_queue`, exactly.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]

@@ -62,7 +62,7 @@ pub(crate) struct Shipping {
     first_report: ShipReport,
 }
 
-/// What the agent's other threads need for shipping.
+/// Parts of shipping that the agent's other threads need.
 pub(crate) struct ShippingThreads {
     pub(crate) queue: BatchQueue,
     pub(crate) thread: ShipThread,

@@ -334,7 +334,7 @@ impl Rounds {
     }
 }
 
-/// What else uses the processors takes turns from the sampler, and a round is short: in the sum of rounds
+/// Other programs take processor time from the sampler, and a round is short. In the sum of rounds
 /// chance matters less, and an error that repeats stays.
 #[test]
 fn functions_and_tasks_have_the_time_that_the_kernel_counted() {

@@ -132,7 +132,7 @@ impl Census {
     }
 }
 
-/// What a busy thread knows of itself: its CPU time in its task.
+/// A busy thread's own measurement: its CPU time in its task.
 struct Truth {
     task: String,
     cpu: Duration,
@@ -305,7 +305,7 @@ impl Program {
     }
 }
 
-/// What one run measured, and the truth.
+/// Measurements of one run, and the truth.
 struct Measured {
     cpu: Duration,
     /// Part of it in the busy tasks, and in their function.

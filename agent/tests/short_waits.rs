@@ -53,7 +53,7 @@ macro_rules! cycle {
     };
 }
 
-/// What a thread does again and again.
+/// Cycles of waits, each repeated by its threads.
 const CYCLES: [&[Wait]; 5] = [
     cycle!(even_one 100, even_two 100, even_three 100, even_four 100),
     cycle!(long 900, tenth 100),
@@ -101,7 +101,7 @@ fn distance(truth: &Times, found: &Times) -> f64 {
     truth.keys().map(|name| (part(truth, name) - part(found, name)).abs() / 2.0).sum()
 }
 
-/// What the threads of a cycle measured, and what the profile has.
+/// Times that the threads of a cycle measured, and those in the profile.
 #[derive(Default)]
 struct Account {
     truth: Times,

@@ -28,12 +28,12 @@ pub struct FleetEvent {
     pub at: String,
     /// When the collector learned of it, since the Unix epoch.
     pub at_ns: i64,
-    /// What it is about.
+    /// Its subject.
     #[cfg_attr(test, ts(type = "Record<string, unknown>"))]
     pub data: Subject,
 }
 
-/// What an event is about: the payload of `/api/v1/events`.
+/// Subject of an event: the payload of `/api/v1/events`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Subject {
@@ -73,7 +73,7 @@ pub struct WorkerIdentity {
 pub struct CorruptFile {
     /// Path of the file in the store.
     pub name: String,
-    /// What is wrong with it.
+    /// The problem found.
     pub reason: String,
 }
 

@@ -84,9 +84,9 @@ pub struct TimeRange {
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(test, derive(TS))]
 pub struct Failure {
-    /// What is wrong and what is allowed.
+    /// The problem, and what is allowed.
     pub error: String,
-    /// What is allowed, where that is a list.
+    /// Allowed values, if there is a list of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(test, ts(optional))]
     pub allowed: Option<Vec<String>>,

@@ -15,7 +15,7 @@ pub struct ProfileAnswer {
     pub range: TimeRange,
     /// The query's parameters.
     pub filter: Filter,
-    /// What a node is: `function` or `line`.
+    /// Kind of the nodes: `function` or `line`.
     pub by: Word,
     /// Workers with samples in the range, by id; the first 1,000.
     pub workers: Vec<String>,
@@ -85,7 +85,7 @@ pub struct Hidden {
     pub total_ns: u64,
 }
 
-/// What a query was restricted to; empty lists restrict nothing.
+/// Restrictions of a query. Empty lists restrict nothing.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(test, derive(TS))]
 pub struct Filter {
@@ -96,7 +96,7 @@ pub struct Filter {
     /// States of threads.
     #[cfg_attr(test, ts(type = "State[]"))]
     pub states: Vec<Word>,
-    /// Whose threads: `program`, `agent` or `all`.
+    /// Selected threads: `program`, `agent` or `all`.
     pub threads: Word,
 }
 

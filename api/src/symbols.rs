@@ -16,11 +16,11 @@ pub struct SymbolsAnswer {
     pub bytes: u64,
     /// Most bytes of all files.
     pub bytes_max: u64,
-    /// Builds whose symbols agents are asked for, and those of which that failed.
+    /// Builds whose symbols are requested from agents, and those for which that failed.
     pub fetches: Vec<SymbolFetch>,
 }
 
-/// A build whose symbols an agent is asked for.
+/// A build whose symbols are requested from an agent.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(test, derive(TS))]
 pub struct SymbolFetch {
@@ -66,7 +66,7 @@ pub struct SymbolFile {
 pub struct SymbolsVerifyAnswer {
     /// Number of files that were read.
     pub files: usize,
-    /// What is wrong.
+    /// Problems found.
     pub problems: Vec<SymbolProblem>,
 }
 
@@ -76,7 +76,7 @@ pub struct SymbolsVerifyAnswer {
 pub struct SymbolProblem {
     /// The build id of its module, in hexadecimal.
     pub build_id: String,
-    /// What is wrong.
+    /// The problem found.
     pub problem: String,
 }
 

@@ -64,7 +64,7 @@ pub struct Task {
     pub outcome: Word,
     /// Why it ended that way.
     pub cause: String,
-    /// Which attempt it is.
+    /// Number of the attempt.
     pub attempt: Option<u32>,
     /// Size of its result.
     pub result_bytes: Option<u64>,

@@ -26,7 +26,7 @@ pub struct WorkersAnswer {
     pub counts: WorkerCounts,
     /// Quotas that were met since the collector started, those with the most refusals first.
     pub quotas: Vec<QuotaUse>,
-    /// What foreign profilers pushed since the collector started, by source.
+    /// Pushes of foreign profilers since the collector started, by source.
     pub pushes: Vec<PushCounts>,
     /// The services that the collector scrapes, by name.
     pub scrapes: Vec<Scrape>,
@@ -99,7 +99,7 @@ pub struct Store {
     /// How far the clock of its collector is ahead of that of the store's server, in nanoseconds; `None` until the
     /// collector has sealed data while this server reads its store.
     pub clock_ahead_ns: Option<i64>,
-    /// What that means, if it is much.
+    /// Warning about that difference, if it is large.
     pub clock_warning: Option<String>,
 }
 
@@ -163,7 +163,7 @@ pub struct Scrape {
     pub failure: Option<String>,
 }
 
-/// A server to which the collector forwards, and what became of it: accepted is sent, waiting and lost.
+/// A server to which the collector forwards, and the outcome: accepted is the sum of sent, waiting and lost.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(test, derive(TS))]
 pub struct Forward {
@@ -171,7 +171,7 @@ pub struct Forward {
     pub url: String,
     /// `pyroscope` or `otlp` for profiles, `otlp_traces` for tasks.
     pub protocol: Word,
-    /// What is counted: `ns` of thread time, or `tasks`.
+    /// Unit of the counts: `ns` of thread time, or `tasks`.
     pub unit: Word,
     /// Everything that was to be sent.
     pub accepted: u64,
@@ -280,7 +280,7 @@ pub struct Epoch {
     pub ticks_throttled: u64,
     /// Number of the last acknowledged flush.
     pub acked_seq: u64,
-    /// What was sampled, against what was stored and what was lost.
+    /// Sampled data, against stored and lost data.
     pub account: LossAccount,
     /// Messages that were rejected.
     pub rejected: u64,
@@ -300,7 +300,7 @@ pub struct Disconnect {
     pub reason: Word,
     /// The reason in words.
     pub cause: Word,
-    /// What to do about it; `None` if nothing.
+    /// Recommended action; `None` if there is none.
     pub next_step: Option<String>,
     /// When the stream ended.
     pub at: String,
@@ -318,7 +318,7 @@ pub struct Clock {
     pub error_ns: u64,
 }
 
-/// What an agent sampled, against what the collector stored and what either counted as lost.
+/// Data that an agent sampled, against the data that the collector stored and that either counted as lost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(test, derive(TS))]
 pub struct LossAccount {

@@ -234,7 +234,7 @@ fn scrapes(text: &str) -> Vec<OsString> {
     values
 }
 
-/// What a file says about an option.
+/// Values of an option in a file, and their origin.
 #[derive(PartialEq, Eq, Debug)]
 struct InFile {
     values: Vec<OsString>,

@@ -1,5 +1,5 @@
-//! What systemd wants to know: readiness, signs of life, and the stop. Without `NOTIFY_SOCKET` nothing
-//! happens.
+//! Notifications to systemd: readiness, reloads, signs of life, and the stop. Without `NOTIFY_SOCKET`
+//! nothing happens.
 
 use std::future::pending;
 

@@ -102,7 +102,7 @@ pub(crate) fn run_stopped(who: &Identity, run: &RunRow) {
     }
 }
 
-/// Agents were asked for thread dumps.
+/// Thread dumps were requested from agents.
 pub(crate) fn thread_dump(who: &Identity, workers: &[String]) {
     if let Some(Admitted { suppressed }) = THREAD_DUMPS.admit() {
         let who = &*short(&who.to_string());
@@ -129,7 +129,7 @@ pub(crate) fn symbols_stored(who: &Identity, build_id: &str, bytes: u64) {
     }
 }
 
-/// Agents are asked for the symbols of a build.
+/// The symbols of a build are requested from agents.
 pub(crate) fn symbols_requested(who: &Identity, build_id: &str) {
     if let Some(Admitted { suppressed }) = SYMBOLS.admit() {
         let who = &*short(&who.to_string());

@@ -28,9 +28,9 @@ pub struct Collector {
     pub(crate) sealer: Arc<Sealer>,
     pub(crate) accounts: Arc<Accounts>,
     pub(crate) pushed: Arc<Pushed>,
-    /// What keeps `state` as the stores of other collectors are; then nothing else changes it.
+    /// Keeps `state` in step with the stores of other collectors; then nothing else changes it.
     pub(crate) follower: Option<Follower>,
-    /// Of the stores of collectors that are gone.
+    /// Of the stores of dead collectors.
     pub(crate) adoptions: AdoptionCounts,
 }
 

@@ -44,7 +44,7 @@ const ENTRY_BYTES: usize = 512;
 
 const _: () = assert!(WAL_QUEUE_BYTES_MAX <= u32::MAX as usize);
 
-/// What the entries of the log are applied to once they are durable.
+/// Target of the log's entries: they are applied to it once they are durable.
 pub(crate) trait Apply: fmt::Debug + Send + Sync {
     /// The tree that the entries refer to. Its growth is logged before them.
     fn tree(&self) -> &RwLock<Tree>;
@@ -128,7 +128,7 @@ pub(crate) struct Log {
     room: Arc<Semaphore>,
     health: Mutex<LogHealth>,
     disk_reserve_bytes: u64,
-    /// What was read at the start.
+    /// Contents of the log that were read at the start.
     pub(crate) found: LogContents,
     guard: Mutex<StoreGuard>,
     thread: Mutex<Option<JoinHandle<()>>>,

@@ -9,12 +9,12 @@
 //! Reading order: [`limits`], `clock`, `rows` (the values that memory and store share), `tree` (all
 //! agents' stacks in one), `store` (log and tables), `windows`, `ledger` and `telemetry` (what is in no
 //! table yet), `session` (one life of one agent), `state` (what queries read), `ingest` (what each
-//! message does), `pushed` (what foreign profilers push), `forward` (what other servers receive), `commit` (how a flush becomes durable), `ingest_status` (whether ingest is blocked),
-//! `sealing` (how memory becomes tables), `recovery` (how a collector restarts), `adoption` (how others
-//! continue for one that is gone), `follow` (how readers see the stores of all), `agent_control`
-//! (requests to running agents), `significance` (change or noise), `query` (queries and answers),
-//! [`auth`] (tokens and roles), `shares` (quotas and fair shares), `audit` (who did what), [`serve`] (the
-//! protocols).
+//! message does), `pushed` (what foreign profilers push), `forward` (what other servers receive),
+//! `commit` (how a flush becomes durable), `ingest_status` (whether ingest is blocked), `sealing` (how
+//! memory becomes tables), `recovery` (how a collector restarts), `adoption` (how others continue for a
+//! dead one), `follow` (how readers see the stores of all), `agent_control` (requests to running
+//! agents), `significance` (change or noise), `query` (queries and answers), [`auth`] (tokens and
+//! roles), `shares` (quotas and fair shares), `audit` (who did what), [`serve`] (the protocols).
 //!
 //! ```no_run
 //! # async fn run() -> Result<(), emberline_collector::ServeError> {

@@ -38,7 +38,7 @@ impl Share {
     }
 }
 
-/// What the tasks of two sides say about a difference of their shares.
+/// Evidence from the tasks of two sides about a difference of their shares.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Evidence {
     /// The probability of such a difference, or a larger one, between equal sides.
@@ -186,7 +186,7 @@ pub(crate) struct Levels {
     pub(crate) tests: usize,
     /// The largest p-value that exceeds noise.
     pub(crate) significant: f64,
-    /// What one more p-value would have had to be.
+    /// Level that one more p-value would have needed.
     reachable: f64,
 }
 

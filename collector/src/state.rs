@@ -66,7 +66,7 @@ pub(crate) struct CollectorState {
     /// Whether an agent has moved or ended since the last sealing: the tables show it as it was before.
     pub(crate) lives_changed: AtomicBool,
     pub(crate) task_counters: TaskCounters,
-    /// What other servers are to receive.
+    /// Data to be forwarded to other servers.
     pub(crate) forwards: Forwards,
     /// Sums large tables, if there is one.
     pub(crate) cluster: OnceLock<Arc<dyn SumCluster>>,
@@ -299,7 +299,7 @@ impl CollectorState {
         NamedTree { tree: &self.tree, naming: &self.naming }
     }
 
-    /// What these nodes need of the tree, with names.
+    /// Excerpt of the tree for these nodes, with names.
     pub(crate) fn excerpt(&self, nodes: IdSet) -> Excerpt {
         Excerpt::of(&self.tree, nodes).named(&self.naming)
     }

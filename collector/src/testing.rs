@@ -171,7 +171,7 @@ impl TestWorker {
         self.trie.insert_path(frames).unwrap()
     }
 
-    /// What the collector does not hold yet.
+    /// Entries that the collector does not hold yet.
     pub(crate) fn dictionary(&mut self) -> Option<v1::Dictionary> {
         dictionary_since(&self.symbols, &self.trie, &mut self.held, MESSAGE_BYTES_TARGET)
     }

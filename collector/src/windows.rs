@@ -12,7 +12,7 @@ use profiler_core::TimeRange;
 use crate::rows::StoredWindow;
 use crate::store::{Coverage, Manifest, Second};
 
-/// What one query reads: complete and immutable.
+/// Snapshot that one query reads: complete and immutable.
 #[derive(Clone, Debug)]
 pub(crate) struct WindowSnapshot {
     pub(crate) manifest: Arc<Manifest>,

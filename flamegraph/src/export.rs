@@ -1,4 +1,4 @@
-//! What exports say about a profile beyond its nodes.
+//! Metadata of exports: facts about a profile beyond its nodes.
 
 use profiler_core::TimeRange;
 
@@ -8,7 +8,7 @@ const INTERVAL_DEFAULT_NS: u64 = 10_000_000;
 /// Facts about a profile that its nodes do not have. Exports without room for one omit it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ExportOptions {
-    /// What is shown, such as the tasks.
+    /// The title: the shown part of the profile, such as the tasks.
     pub title: String,
     /// The range, the workers and the achieved rate, in words.
     pub subtitle: Option<String>,
@@ -16,7 +16,7 @@ pub struct ExportOptions {
     pub range: Option<TimeRange>,
     /// Mean time between two samples of a thread; 0 if unknown.
     pub interval_ns: u64,
-    /// What the level above the tasks is, such as `worker`, in a grouped profile.
+    /// Kind of the level above the tasks, such as `worker`, in a grouped profile.
     pub group: Option<String>,
     /// The worker, if the profile is of one alone.
     pub worker: Option<String>,

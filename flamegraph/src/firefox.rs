@@ -74,7 +74,7 @@ fn number_of(index: usize) -> u32 {
     u32::try_from(index).expect("a profile has fewer than 2^32 frames and nodes")
 }
 
-/// Which first-level nodes are threads of their own.
+/// First-level nodes that are threads of their own.
 struct Tracks {
     /// Heaviest first.
     tops: Vec<NodeId>,
@@ -130,7 +130,7 @@ struct Track {
     resources: HashMap<u32, u32>,
 }
 
-/// What makes two frames lines of one function.
+/// Key of a function. Two frames with the same key are lines of one function.
 #[derive(PartialEq, Eq, Hash)]
 struct FuncKey {
     name: u32,

@@ -18,7 +18,7 @@ pub struct FunctionTime<'a> {
 }
 
 impl FunctionTime<'_> {
-    /// What the frame is: `function`, `task`, … as in [`json()`](crate::json()).
+    /// Returns the kind of the frame: `function`, `task`, … as in [`json()`](crate::json()).
     #[must_use]
     pub fn kind(&self) -> &'static str {
         kind_name(self.frame.kind)

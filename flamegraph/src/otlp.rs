@@ -377,7 +377,7 @@ mod tests {
         import(pprof, &options).map_or_else(|_| Profile::default(), |imported| imported.profile())
     }
 
-    /// What a receiver reads of a request with this profile.
+    /// Returns the profile that a receiver reads from a request with this one.
     fn received(profile: &Profile) -> Profile {
         let mut request = OtlpRequest::new("test");
         request.add([("service.name".to_owned(), "shop".to_owned())], profile, range());

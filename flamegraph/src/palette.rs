@@ -187,7 +187,7 @@ mod tests {
 
     use super::*;
 
-    /// What the page's tests read, too.
+    /// Contents of `colors.json`, which the page's tests read, too.
     #[derive(Deserialize)]
     struct Colors {
         tasks: Vec<Named>,

@@ -18,7 +18,7 @@ const NAME_COLUMNS_MAX: usize = 100;
 /// The titles of the columns with numbers. The last one is omitted if all time is on CPU.
 const TITLES: [&str; 5] = ["SELF", "SELF%", "TOTAL", "TOTAL%", "CPU%"];
 
-/// What rows are sorted by, the largest first.
+/// Sort key of rows, the largest first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum TableOrder {
     /// Own time.

@@ -14,7 +14,7 @@ use self::select::selected;
 pub use self::select::{Selector, SelectorError};
 use crate::symbols::{is_own, is_plumbing, label, portable_file};
 
-/// Which frames are folded into their callers, which get their time.
+/// Frames that are folded into their callers, which get their time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Stacks {
     /// None.
@@ -26,7 +26,7 @@ pub enum Stacks {
     Own,
 }
 
-/// What of a profile is shown. The default is everything.
+/// Selection of the shown part of a profile. The default is everything.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct View {
     /// Whether time outside of tasks is hidden. It is shown if there are no tasks at all.
@@ -93,7 +93,7 @@ impl Hidden {
 /// The shown part of a profile.
 #[derive(Clone, Debug)]
 pub struct ViewedProfile {
-    /// What is shown.
+    /// The profile of the shown time.
     pub profile: Profile,
     /// The other time. With the profile's total it sums to the whole.
     pub hidden: Hidden,
@@ -355,7 +355,7 @@ fn below(profile: &Profile, top: NodeId) -> Profile {
     profile.with_rows(&rows)
 }
 
-/// What `part` leaves of `whole`.
+/// Returns `whole` minus `part`, state by state.
 fn difference(whole: Weight, part: Weight) -> Weight {
     let mut rest = Weight::ZERO;
     for state in profiler_core::State::ALL {

@@ -1,4 +1,4 @@
-//! What all fuzz targets share: inputs of several parts, their mutation, and the limits of a run.
+//! Common code of all fuzz targets: inputs of several parts, their mutation, and the limits of a run.
 
 pub mod mutation;
 pub mod parts;

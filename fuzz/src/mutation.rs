@@ -5,7 +5,7 @@ use libfuzzer_sys::fuzzer_mutate;
 
 use crate::parts;
 
-/// What the inputs of a target look like.
+/// Shape of the inputs of a target.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Shape {
     /// Any bytes.

@@ -22,7 +22,7 @@ const MEMORY_BYTES_MAX: u64 = 512 << 20;
 pub struct Target {
     /// Its name on the command line.
     pub name: &'static str,
-    /// What its inputs look like.
+    /// Shape of its inputs.
     pub shape: Shape,
     /// Runs an input. Panics if it finds a defect.
     pub run: fn(&[u8]),

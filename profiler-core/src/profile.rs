@@ -15,7 +15,7 @@ use crate::{
 pub(crate) use form::Frames;
 pub use shape::Shape;
 
-/// Which threads a query covers.
+/// Threads that a query covers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ThreadKind {
     /// The program's own threads, in a task or not.
@@ -27,7 +27,7 @@ pub enum ThreadKind {
     All,
 }
 
-/// What a query keeps. The default keeps every task, worker and state of the program's threads.
+/// Data that a query keeps. The default keeps every task, worker and state of the program's threads.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Filter {
     /// Task names; empty keeps all, including threads outside any task.

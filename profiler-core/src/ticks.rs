@@ -50,7 +50,7 @@ impl Add for Ticks {
 mod tests {
     use super::*;
 
-    /// What arrives on the wire may be anything.
+    /// Numbers from the wire may have any value.
     #[test]
     fn counts_stop_at_the_largest_value_and_at_nothing_missed() {
         let most = Ticks { made: u64::MAX, expected: 5, throttled: u64::MAX };

@@ -1,4 +1,4 @@
-//! Which collectors a client trusts, and how it identifies itself.
+//! TLS options of a client: the collectors that it trusts, and how it identifies itself.
 
 use std::ffi::OsString;
 use std::path::PathBuf;

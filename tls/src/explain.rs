@@ -29,7 +29,7 @@ impl fmt::Display for WrongFingerprint {
 
 impl std::error::Error for WrongFingerprint {}
 
-/// What is wrong, and what helps, if an error of a connection is one of TLS.
+/// Explains an error of a connection if it is one of TLS: what is wrong, and what helps.
 #[must_use]
 pub fn explain(error: &io::Error) -> Option<String> {
     let error = error.get_ref()?.downcast_ref::<Error>()?;

@@ -42,7 +42,7 @@ pub enum FileError {
     Missing {
         /// The file.
         path: PathBuf,
-        /// What it should have.
+        /// Kind of the missing item.
         kind: &'static str,
     },
     /// It is damaged.

@@ -98,7 +98,7 @@ fn cargo_for_target(arguments: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// What the step needs and this machine lacks.
+/// Returns a requirement of the step that this machine lacks, with the command that installs it.
 fn missing() -> Result<Option<String>> {
     let programs = [LINKER, "aarch64-linux-gnu-g++", EMULATOR];
     if let Some(program) = programs.into_iter().find(|program| find(program).is_none()) {

@@ -1,4 +1,4 @@
-//! What a cluster for SQL consists of: `emberline` with its client, and the stock programs of Ballista.
+//! Programs of a cluster for SQL: `emberline` with its client, and the stock programs of Ballista.
 
 use std::path::PathBuf;
 

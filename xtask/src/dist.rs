@@ -13,8 +13,8 @@ use crate::packages;
 /// The largest program of a release, in bytes.
 const PROGRAM_BYTES_MAX: u64 = 25_500_000;
 
-/// What the program of `cargo xtask test` is larger by: it is built with all of the workspace, whose tests need more
-/// features of dependencies. On 2026-11-26 it had 25,534,624 bytes, the same program alone 25,186,272.
+/// Bytes by which the program of `cargo xtask test` is larger: it is built with all of the workspace, whose tests
+/// need more features of dependencies. On 2026-11-26 it had 25,534,624 bytes, the same program alone 25,186,272.
 const TEST_FEATURES_BYTES: u64 = 348_000;
 
 /// Most of 100 points of `systemd-analyze security`; 0 is safest.
@@ -50,7 +50,7 @@ impl PythonTool {
     }
 }
 
-/// What to do after the release is made.
+/// Steps after the release is made.
 #[derive(clap::Args)]
 pub(crate) struct Options {
     /// Also install the Debian package in a copy-on-write copy of this machine's root (as root, in
@@ -94,7 +94,7 @@ pub(crate) fn check(program: &Path) -> Result<Option<String>> {
     Ok(None)
 }
 
-/// What the check needs and this machine lacks.
+/// Returns a requirement of the check that this machine lacks.
 fn missing() -> Option<String> {
     let tools = [
         ("objcopy", "binutils"),

@@ -15,7 +15,7 @@ use xtask::{announce, cargo, root};
 
 use crate::test::table::{self, Outcome, Stopwatch};
 
-/// What to run.
+/// Selection of the targets and inputs to run.
 #[derive(clap::Args)]
 pub(crate) struct Options {
     /// Only these targets.
@@ -281,7 +281,7 @@ fn inputs_in(folder: &Path) -> Result<Vec<PathBuf>> {
     fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect()
 }
 
-/// What libFuzzer reports at the end: inputs, edges, memory.
+/// Formats the final statistics of libFuzzer: inputs, edges, memory.
 fn summary(log: &str, seconds: f64) -> String {
     let after = |text: &str, name: &str| {
         let (_, rest) = text.rsplit_once(name)?;

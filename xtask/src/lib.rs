@@ -1,4 +1,4 @@
-//! What the developer commands share: the workspace's root, cargo, the built `emberline`, and the
+//! Common parts of the developer commands: the workspace's root, cargo, the built `emberline`, and the
 //! page in a browser.
 
 pub mod ballista;
@@ -47,7 +47,7 @@ pub fn emberline() -> Result<PathBuf> {
     executable(&built(&build)?, "emberline")
 }
 
-/// What `cargo xtask test` builds, among others.
+/// Programs that `cargo xtask test` builds, among others.
 #[derive(Debug)]
 pub struct TestPrograms {
     /// With the client of S3 servers.

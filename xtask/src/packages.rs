@@ -58,7 +58,7 @@ fn complete(folder: &Path, packages: &[&str]) -> Result<()> {
         .with_context(|| format!("noting that {} is complete", folder.display()))
 }
 
-/// What a command prints on its standard output, if it succeeds.
+/// Returns the standard output of a command, if it succeeds.
 ///
 /// # Errors
 /// If it fails; then the error has what it printed on its standard error.

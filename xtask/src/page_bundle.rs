@@ -29,10 +29,10 @@ const SHARED_EXAMPLES: [&str; 5] = [
     "flamegraph/views.json",
 ];
 
-/// What npm and vite write next to the copied sources.
+/// Files and folders that npm and vite write next to the copied sources.
 const NOT_COPIED: [&str; 4] = ["node_modules", "installed.json", "dist", "dist-report"];
 
-/// What to do with the bundle.
+/// Options of the bundle.
 #[derive(clap::Args)]
 pub struct Options {
     /// Fail if the committed bundle differs from its sources, and write nothing.

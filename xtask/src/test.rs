@@ -25,7 +25,7 @@ use self::commands::{
 use self::table::{Outcome, Row, Stopwatch};
 use crate::{aarch64, clients, dist, fuzz, readers, sql, tidy};
 
-/// What to run.
+/// Selection of the steps to run.
 #[derive(clap::Args)]
 pub(crate) struct Options {
     /// Leave out what takes long: whole-system tests, kill loops, the browser, documentation and
@@ -98,9 +98,9 @@ enum Step {
     /// The program without the feature `s3`, as it is shipped; its Debian package, installed and removed in a
     /// copy of this machine's root; the systemd unit; the manifests of Kubernetes; the file of the container.
     Dist,
-    /// A program with the feature `sql`; only if it is asked for.
+    /// A program with the feature `sql`; only if it is requested.
     Sql,
-    /// A Ballista cluster, and `cargo xtask cluster`; only if it is asked for.
+    /// A Ballista cluster, and `cargo xtask cluster`; only if it is requested.
     Cluster,
 }
 

@@ -1,5 +1,5 @@
-//! What one cycle produces, about a second of the process's time, on its way from the symbolizer to
-//! the shipper or a local recording.
+//! Output of one cycle, about a second of the process's time, on its way from the symbolizer to the
+//! shipper or a local recording.
 
 mod merge;
 #[cfg(feature = "ship")]

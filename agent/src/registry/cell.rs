@@ -1,4 +1,4 @@
-//! What each thread shares with the agent.
+//! Per-thread state shared with the agent.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};

@@ -1,5 +1,5 @@
-//! What task guards write for the agent's threads: [names by number](NameId), and for each thread a
-//! [cell](ThreadCell) with its current task and a [ring](Row) of rows.
+//! Data that task guards write for the agent's threads: [names by number](NameId), and for each
+//! thread a [cell](ThreadCell) with its current task and a [ring](Row) of rows.
 
 mod cell;
 mod early;

@@ -25,7 +25,7 @@ pub(crate) const ROWS_FOR_ENDS: usize = RING_ROWS / 4;
 /// started must be reported as ended. Other ends are summed in the [`Spill`](crate::spill::Spill).
 pub(crate) const ROWS_FOR_KNOWN_ENDS: usize = RING_ROWS / 8;
 
-/// What a guard writes for the ledger.
+/// A row that a guard writes for the ledger.
 #[derive(Debug)]
 pub(crate) enum Row {
     Task(TaskRow),

@@ -19,7 +19,7 @@ pub enum ReportError {
         program.display()
     )]
     Program {
-        /// What was to be started.
+        /// The program to start.
         program: PathBuf,
         /// The system's reason.
         source: io::Error,
@@ -42,7 +42,7 @@ pub enum ReportError {
     /// The program `emberline` took too long, and was killed.
     #[error("emberline was not ready within {limit:?}")]
     TooLate {
-        /// What it may take.
+        /// Most time that it may take.
         limit: Duration,
     },
 }

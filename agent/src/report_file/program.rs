@@ -26,7 +26,7 @@ const START_MAX: Duration = Duration::from_secs(10);
 /// Most time until the report is written, once the input of the program has ended.
 const WRITE_MAX: Duration = Duration::from_secs(30);
 
-/// What the host waits longer than the thread that kills the program.
+/// Time by which the host's wait exceeds that of the thread that kills the program.
 const REPLY_RESERVE: Duration = Duration::from_secs(1);
 
 /// Most of the program's output that is read.
@@ -49,7 +49,7 @@ pub(super) struct Program {
     replies: Receiver<Reply>,
 }
 
-/// What the thread that owns the program waits for.
+/// Event that the thread that owns the program waits for.
 #[derive(Debug)]
 enum Event {
     Line(String),

@@ -11,7 +11,7 @@ use super::sys::modules::Module;
 use super::unwind::Stack;
 use crate::registry::NameId;
 
-/// What a frame of the sampler's tree stands for.
+/// Meaning of a frame in the sampler's tree.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum AddressFrame {
     Task(NameId),
@@ -61,7 +61,7 @@ pub(crate) struct CodeModule {
     pub(crate) base: u64,
 }
 
-/// What was added to the tree since it was last sealed.
+/// Additions to the tree since it was last sealed.
 #[derive(Debug)]
 pub(crate) struct TreeDelta {
     pub(crate) frames: Vec<AddressFrame>,

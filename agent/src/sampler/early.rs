@@ -1,5 +1,5 @@
-//! What was seen of a thread while it [measured itself](EarlyAccount): the account tells how much time
-//! each task took, samples tell where.
+//! Observations of a thread while it [measured itself](EarlyAccount). The account tells how much
+//! time each task took, and samples tell where.
 //!
 //! The weights that the sampler finds are held back. When the thread ends or is no longer young, the
 //! exact time of each task is divided among the stacks of that task, in proportion to their weights.

@@ -95,7 +95,7 @@ impl Files {
         let mut buffer = [0; 256];
         let text = self.read(thread_id, "syscall", &mut files.syscall, &mut buffer)?;
         parse_activity(text).ok_or_else(|| {
-            // The program may have opened another file under the number of ours.
+            // The program may have opened another file under our descriptor's number.
             self.close(files);
             invalid(text)
         })

@@ -1,4 +1,4 @@
-//! Which kinds of threads can be sampled in this process.
+//! Kinds of threads that can be sampled in this process.
 
 use nix::errno::Errno;
 
@@ -7,7 +7,7 @@ use crate::SamplerMode;
 use crate::sys::file;
 use crate::sys::process::{self, MemoryAccess};
 
-/// What the system allows the sampler to do; a refusal comes with its reason.
+/// Facilities that the system allows the sampler to use; a refusal comes with its reason.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Mode {
     /// Timers that make a running thread copy its stack.
@@ -79,12 +79,12 @@ impl Mode {
         *self != before
     }
 
-    /// Whether running threads are sampled, as far as that works.
+    /// Whether sampling of running threads is in use, even if it is unavailable at present.
     pub(super) fn uses_running(&self) -> bool {
         self.running.used
     }
 
-    /// Whether blocked threads are read, as far as that works.
+    /// Whether reading of blocked threads is in use, even if it is unavailable at present.
     pub(super) fn uses_blocked(&self) -> bool {
         self.blocked.used
     }

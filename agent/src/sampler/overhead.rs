@@ -1,4 +1,4 @@
-//! What the agent costs, and the limit on the cost of sampling.
+//! Cost of the agent, and the limit on the cost of sampling.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! What the sampler sends to the symbolizer: addresses, and times of the monotonic clock.
+//! Output of the sampler for the symbolizer: addresses, and times of the monotonic clock.
 
 use profiler_core::limits::DUMP_THREADS_MAX;
 use profiler_core::{StateSet, Ticks};

@@ -1,6 +1,6 @@
-//! Which threads have begun or ended a task since they were last looked at. The task word of a thread
-//! lies in memory that it shares with the agent, so this sees even those that ran for less than a
-//! clock interrupt, at the price of reading a word.
+//! Finds the threads that have begun or ended a task since they were last checked. The task word of
+//! a thread lies in memory that it shares with the agent, so this sees even those that ran for less
+//! than a clock interrupt, at the price of reading a word.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

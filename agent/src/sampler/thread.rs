@@ -1,4 +1,4 @@
-//! What the sampler remembers of each thread between two ticks, and the account of its time.
+//! State that the sampler keeps of each thread between two ticks, and the account of its time.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -41,7 +41,7 @@ pub(super) struct Thread {
     pub(super) time: TimeAccount,
     /// When it was first seen.
     since_ns: u64,
-    /// What it is counted as, once that was needed.
+    /// The frame that it is counted under, once needed.
     pub(super) frame: Option<ThreadFrame>,
     pub(super) observation: LastObservation,
     /// Until when it is known to have stayed where it was seen blocked; 0 if that time is counted.
@@ -112,7 +112,7 @@ pub(super) struct BlockedAt {
     pub(super) verify_at_ns: u64,
 }
 
-/// What a thread is counted as.
+/// Frame that a thread is counted under.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ThreadFrame {
     pub(super) frame: FrameId,
@@ -207,7 +207,7 @@ impl Thread {
     }
 
     /// The word of the task that its time belongs to: the current one, or the last one of a thread
-    /// that is gone, unless it had left that well before.
+    /// that has ended, unless it had left that task well before.
     pub(super) fn charged_task_word(&self) -> u64 {
         let Some(cell) = self.cell.as_ref().filter(|_| self.gone) else {
             return self.task_word();

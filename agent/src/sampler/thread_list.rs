@@ -1,5 +1,5 @@
-//! Which threads have started and ended since the last tick, at a cost that depends on how many these
-//! are.
+//! Finds the threads that have started or ended since the last tick, at a cost that depends on the
+//! number of these threads.
 //!
 //! The kernel tells the number of threads for the price of one `fstat`, and lists them in the order
 //! in which they started: new ones are read from the end of the list ([`task_list`]). Only for those

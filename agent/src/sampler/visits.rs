@@ -1,5 +1,5 @@
-//! Which threads are visited at a tick: every thread now and then, one that moves often, one that has
-//! been idle for long about once a second.
+//! Selects the threads to visit at a tick. Every thread is visited now and then: one that moves is
+//! visited often, and one that has been idle for long about once a second.
 //!
 //! The distance of two visits follows the stays of the thread: it is half of the shortest recent one,
 //! and less while the current stay is short. So a thread that waits in one place after another is seen

@@ -51,8 +51,8 @@ impl Backoff {
         self.next = DELAY_MAX;
     }
 
-    /// Makes the next delay at least about `delay`, because the collector asked for it; at most the
-    /// longest one, whatever it asked for.
+    /// Makes the next delay at least about `delay`, as the collector requested, but never longer
+    /// than the longest one.
     pub(crate) fn wait_at_least(&mut self, delay: Duration) {
         // Half of a delay may be taken off.
         self.next = self.next.max(delay.saturating_mul(2)).min(DELAY_MAX);

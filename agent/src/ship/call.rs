@@ -122,7 +122,7 @@ impl Call {
         let (mut response, mut outgoing) = requests.send_request(request(target, token)?, false)?;
         outgoing.send_data(encode(first)?, false)?;
         let answer = poll_fn(|context| {
-            // `h2` keeps these until they are asked for.
+            // `h2` keeps these until they are polled.
             if let Poll::Ready(Some(interim)) = response.poll_informational(context) {
                 let status = interim?.status();
                 return Poll::Ready(Err(CallError::NotACollector { status }));

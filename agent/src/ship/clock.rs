@@ -246,7 +246,7 @@ mod tests {
         }
     }
 
-    /// What is estimated when the last exchange has returned.
+    /// Checks the estimate after the last exchange has returned.
     fn check(exchanges: impl IntoIterator<Item = Exchange>, expected: Option<(i64, u64)>) {
         let mut estimator = OffsetEstimator::default();
         let mut now = Timestamp::MIN;

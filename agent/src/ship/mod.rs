@@ -89,7 +89,7 @@ pub(crate) enum ShipError {
     Url {
         /// The invalid URL.
         url: String,
-        /// What is wrong with it.
+        /// The problem found.
         reason: String,
     },
     /// More labels than a collector accepts.
@@ -106,7 +106,7 @@ pub(crate) trait AgentClock: Send + Sync + 'static {
     fn now(&self) -> Timestamp;
 }
 
-/// What happened to the samples. Weights are in nanoseconds, and
+/// Account of the samples. Weights are in nanoseconds, and
 /// `accepted = acked + unacked + lost_rejected + lost_by_collector + lost_queue`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct ShipReport {

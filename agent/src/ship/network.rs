@@ -1,4 +1,4 @@
-//! What shipping needs of the system: time, and connections to collectors. [`Reactor`] has those of the
+//! System interface of shipping: time, and connections to collectors. [`Reactor`] has those of the
 //! system. A simulation has others, and runs all other code of shipping as it is.
 //!
 //! [`Reactor`]: super::reactor::Reactor

@@ -30,7 +30,7 @@ const SOCKET_WAIT_MAX: Duration = Duration::from_millis(20);
 /// the next read from one that sends too much.
 const WAKE_WAIT_MAX: Duration = Duration::from_millis(50);
 
-/// What other threads wake the shipper with.
+/// Flag with which other threads wake the shipper.
 #[derive(Debug, Default)]
 pub(super) struct WakeFlag {
     woken: Mutex<bool>,
@@ -75,7 +75,7 @@ impl Wake for WakeFlag {
     }
 }
 
-/// What the future waits for.
+/// Events that the future waits for.
 #[derive(Debug)]
 pub(super) struct Reactor {
     wake: Arc<WakeFlag>,
@@ -179,7 +179,7 @@ impl Network for Reactor {
 #[derive(Debug)]
 pub(super) struct Watched<'r> {
     reactor: &'r Reactor,
-    /// What was waited for before.
+    /// The socket whose events were waited for before.
     before: Option<Rc<Socket>>,
 }
 

@@ -57,7 +57,7 @@ pub(crate) enum SessionError {
     OutOfOrder {
         /// The received message.
         got: &'static str,
-        /// What the protocol allows.
+        /// Messages that the protocol allows.
         expected: &'static str,
     },
 }

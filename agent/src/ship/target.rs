@@ -39,7 +39,7 @@ impl Target {
     /// Parses a URL.
     ///
     /// # Errors
-    /// What is wrong with it, or with the environment variables of TLS.
+    /// The problem with the URL, or with the environment variables of TLS.
     pub(super) fn parse(url: &str) -> Result<Target, String> {
         let endpoint = Endpoint::parse(url).map_err(|error| error.to_string())?;
         let (authority, kind) = match endpoint {

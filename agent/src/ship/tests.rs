@@ -98,7 +98,7 @@ fn too_many_labels_are_rejected() {
     assert_eq!(text, "65 labels for one worker; at most 64 are allowed");
 }
 
-/// What the report says of one cycle that went nowhere.
+/// Checks the report of one cycle that reached no collector.
 fn check_unacked(report: ShipReport) {
     let expected = OutboxAccount {
         accepted_ns: 34,

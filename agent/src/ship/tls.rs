@@ -24,7 +24,7 @@ impl Tls {
     /// that renewed certificates are found.
     ///
     /// # Errors
-    /// What is wrong with the variables.
+    /// The problem with the variables.
     pub(super) fn new(pin: Option<Fingerprint>) -> Result<Tls, String> {
         let options = ClientOptions::from_environment(pin, |name| std::env::var_os(name));
         options.map(|options| Tls { options }).map_err(|error| error.to_string())

@@ -18,7 +18,7 @@ const CHUNKS_MAX: usize = 64;
 /// Larger files are not read.
 const FILE_BYTES_MAX: u64 = 8 << 30;
 
-/// Which file was opened, to notice that its path leads to another one later.
+/// Identity of an opened file, to notice later that its path leads to another one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct FileIdentity {
     device: u64,

@@ -49,13 +49,13 @@ pub(crate) struct Address<'a> {
 /// Resolves addresses, and keeps indexes of the files that it used lately.
 #[derive(Debug, Default)]
 pub(crate) struct Resolver {
-    /// Which modules it names, and which it leaves to the collector.
+    /// Selects the modules that it names; the others are left to the collector.
     symbols: Symbols,
     /// By path and build id.
     indexes: FxHashMap<(Arc<str>, Arc<str>), ModuleIndex>,
     /// The program's own file, if it is known.
     program: Option<PathBuf>,
-    /// What the last batch read files into, for the next one soon.
+    /// Memory into which the last batch read files, kept for the next one soon.
     memory: Option<Pages>,
     /// Addresses that have no name because there was no memory to find it.
     unnamed: u64,
@@ -64,7 +64,7 @@ pub(crate) struct Resolver {
     sampled: FxHashMap<Arc<str>, Arc<CodeModule>>,
 }
 
-/// What stays of a module's files between batches.
+/// State of a module's files that is kept between batches.
 #[derive(Debug)]
 struct ModuleIndex {
     /// The files that it was made from.

@@ -1,4 +1,4 @@
-//! What the kernel knows about this process's threads, read without disturbing them.
+//! Kernel data about this process's threads, read without disturbing them.
 
 use std::ffi::CStr;
 use std::fs::{self, File};

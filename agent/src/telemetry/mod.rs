@@ -1,5 +1,6 @@
-//! What the program reports besides tasks: transfers, expected tasks, named runs. Each thread writes
-//! into its own ring and never waits; the symbolizer's thread drains the rings ([`collect`]).
+//! Records that the program reports in addition to tasks: transfers, expected tasks, named runs.
+//! Each thread writes into its own ring and never waits; the symbolizer's thread drains the rings
+//! ([`collect`]).
 
 #[cfg(sampler)]
 pub(crate) mod collect;

@@ -86,7 +86,7 @@ impl OtherPrograms {
     }
 }
 
-/// What the threads of [`run_crowd`] returned, and the part of the processors that other programs took.
+/// Results of the threads of [`run_crowd`], and the part of the processors that other programs took.
 pub(crate) struct CrowdRun<T> {
     pub(crate) results: Vec<T>,
     pub(crate) others: f64,

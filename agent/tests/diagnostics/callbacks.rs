@@ -1,4 +1,4 @@
-//! Which callbacks are called for which events, and in which order.
+//! Callbacks that are called for each event, and their order.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;

@@ -27,7 +27,7 @@ pub(crate) struct TimeArgs {
     #[arg(long, value_enum, value_name = "ROW")]
     pub(crate) by: Option<TimeRow>,
 
-    /// Which threads.
+    /// Threads to include.
     #[arg(long, value_enum, value_name = "THREADS", default_value_t = Threads::Program)]
     pub(crate) threads: Threads,
 }

@@ -1,4 +1,4 @@
-//! Which cluster takes large sums of queries in SQL.
+//! Options of the cluster that computes large sums of queries in SQL.
 
 use std::fmt;
 use std::str::FromStr;

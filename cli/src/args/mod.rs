@@ -124,7 +124,7 @@ pub(crate) enum Command {
     Runs(RunsArgs),
     /// Start or stop a named time range.
     Run(RunArgs),
-    /// What every thread is doing right now.
+    /// Current stack of every thread.
     ThreadDump(ThreadDumpArgs),
     /// Workers, and their sampling quality.
     Workers(WorkersArgs),

@@ -145,7 +145,7 @@ pub(crate) struct ProfileArgs {
     #[arg(long, value_name = "LEVEL")]
     pub(crate) group: Option<String>,
 
-    /// Which threads.
+    /// Threads to include.
     #[arg(long, value_enum, value_name = "THREADS", default_value_t = Threads::Program)]
     pub(crate) threads: Threads,
 
@@ -154,7 +154,7 @@ pub(crate) struct ProfileArgs {
         value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) top: u32,
 
-    /// What the table is sorted by.
+    /// Sort column of the table.
     #[arg(long, value_enum, value_name = "COLUMN", default_value_t = ProfileSort::SelfTime)]
     pub(crate) sort: ProfileSort,
 
@@ -185,7 +185,7 @@ pub(crate) struct ViewArgs {
     #[arg(long)]
     pub(crate) outside: bool,
 
-    /// Which frames are folded into their callers.
+    /// Frames to fold into their callers.
     #[arg(long, value_enum, value_name = "FRAMES", default_value_t = Stacks::Simple)]
     pub(crate) stacks: Stacks,
 
@@ -217,7 +217,7 @@ pub(crate) struct ViewArgs {
     pub(crate) zoom: Option<String>,
 }
 
-/// Which frames are folded.
+/// Frames that are folded.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Stacks {
     /// Frames of the language and of runtimes that say nothing about the program.
@@ -228,7 +228,7 @@ pub(crate) enum Stacks {
     Full,
 }
 
-/// What a table of functions is sorted by.
+/// Sort column of a table of functions.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ProfileSort {
     /// Time in the function itself.
@@ -338,7 +338,7 @@ pub(crate) enum TaskOutcome {
 }
 
 impl TaskOutcome {
-    /// What `--failed` selects.
+    /// Outcomes that `--failed` selects.
     pub(crate) const FAILED: [TaskOutcome; 3] =
         [TaskOutcome::Failed, TaskOutcome::Panicked, TaskOutcome::Lost];
 }
@@ -368,7 +368,7 @@ pub(crate) struct ThreadDumpArgs {
     #[arg(long, value_name = "NAME")]
     pub(crate) thread: Vec<String>,
 
-    /// Which threads.
+    /// Threads to include.
     #[arg(long, value_enum, value_name = "THREADS", default_value_t = Threads::Program)]
     pub(crate) threads: Threads,
 
@@ -376,7 +376,7 @@ pub(crate) struct ThreadDumpArgs {
     #[arg(long)]
     pub(crate) no_group: bool,
 
-    /// Which frames of stacks are omitted.
+    /// Frames to omit from stacks.
     #[arg(long, value_enum, value_name = "FRAMES", default_value_t = Stacks::Simple)]
     pub(crate) stacks: Stacks,
 }
@@ -476,7 +476,7 @@ pub(crate) enum State {
     Other,
 }
 
-/// Which threads a query covers.
+/// Threads that a query covers.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Threads {
     /// Those of the program.

@@ -53,7 +53,7 @@ pub(crate) struct ReportArgs {
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum ReportCommand {
-    /// What changed between two reports, and whether by more than noise.
+    /// Compare two reports: the changes, and whether they exceed noise.
     Diff(ReportDiffArgs),
 }
 

@@ -87,15 +87,15 @@ pub(crate) struct ServeArgs {
     pub(crate) name: Option<StoreName>,
 
     /// Answer for all collectors of --store, and accept nothing: one page for the fleet, also for
-    /// collectors that are gone. Answers are a few seconds old.
+    /// stopped collectors. Answers are a few seconds old.
     #[arg(
         long, requires = "store", group = "role", help_heading = "Bucket",
         conflicts_with_all = ["ack", "scrapes", "forwards", "trace_forwards", "symbols_from_agents"],
     )]
     pub(crate) read_only: bool,
 
-    /// What an acknowledgment means: the data is on the disk of --data, or in the store. Default: disk
-    /// with --data, else store.
+    /// Durability that an acknowledgment guarantees: the data is on the disk of --data, or in the store.
+    /// Default: disk with --data, else store.
     #[arg(long, value_name = "WHERE", value_enum, requires = "store", help_heading = "Bucket")]
     pub(crate) ack: Option<AckArg>,
 
@@ -117,7 +117,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "DIR", requires = "data")]
     pub(crate) symbols: Option<PathBuf>,
 
-    /// debuginfod servers, separated by blanks, that are asked for debug files of build ids without
+    /// debuginfod servers, separated by blanks, that are queried for debug files of build ids without
     /// names. Needs --data.
     #[arg(long, value_name = "URLS", env = "DEBUGINFOD_URLS", value_parser = debuginfod_urls)]
     pub(crate) debuginfod: Option<DebuginfodUrls>,
@@ -132,7 +132,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) tokens: Option<PathBuf>,
 
-    /// What one token, certificate, user or address may use, such as sessions=100; may be repeated:
+    /// Quota of each token, certificate, user or address, such as sessions=100; may be repeated:
     /// sessions (agents), bytes_per_second (of agents' messages), decoded_bytes, nodes, symbol_bytes,
     /// running_bytes, queries. `emberline token new --quota` sets those of one token.
     #[arg(long = "quota", value_name = "NAME=VALUE", value_parser = quota)]

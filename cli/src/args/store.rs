@@ -42,8 +42,8 @@ pub(crate) enum StoreCommand {
         emberline store compact --data /var/lib/emberline\n  \
         emberline store compact --data demo-data --format json")]
     Compact(StorePlaceArgs),
-    /// Seal and maintain the store of a collector that is gone, as its next start and stop would. Refused
-    /// while it lives. It can be started again later.
+    /// Seal and maintain the store of a dead collector, as its next start and stop would. Refused while it
+    /// lives. It can be started again later.
     #[command(after_help = "Examples:\n  \
         emberline store adopt --store s3://profiles/prod --name c1\n  \
         emberline store adopt --store s3://profiles/prod --name c1 --log /var/lib/emberline\n  \

@@ -65,7 +65,7 @@ pub(crate) struct TokenPlaceArgs {
 #[command(override_usage = "emberline token new --role <ROLE> --data <DIR> [OPTIONS]\n       \
                             emberline token new --role <ROLE> --tokens <FILE> [OPTIONS]")]
 pub(crate) struct NewTokenArgs {
-    /// What its holder may do.
+    /// Permissions of its holder.
     #[arg(long, value_enum)]
     pub(crate) role: Role,
 
@@ -82,8 +82,7 @@ pub(crate) struct NewTokenArgs {
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     pub(crate) note: String,
 
-    /// What its holders together may use, where it differs from `emberline serve --quota`; may be
-    /// repeated.
+    /// Quota that its holders share, where it differs from `emberline serve --quota`; may be repeated.
     #[arg(long = "quota", value_name = "NAME=VALUE", value_parser = quota)]
     pub(crate) quotas: Vec<QuotaArg>,
 
@@ -125,7 +124,7 @@ pub(crate) struct RevokeTokenArgs {
     pub(crate) format: RowFormat,
 }
 
-/// What the holder of a token may do.
+/// Role of a token: the permissions of its holder.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Role {
     /// Send profiles as its workers, and nothing else.

@@ -58,7 +58,7 @@ impl Connector<()> for UnixConnector {
     }
 }
 
-/// What requests need of a stream besides bytes.
+/// Operations on a stream that requests need, in addition to reading and writing bytes.
 pub(super) trait Connection: Read + Write + Send + Sync + 'static {
     const IS_TLS: bool;
 

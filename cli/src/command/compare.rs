@@ -68,7 +68,7 @@ fn picture(
     Ok(diff_svg(&before, &after, &options)?)
 }
 
-/// The names whose functions are shown: those asked for, else the first ones that changed.
+/// The names whose functions are shown: the requested ones, else the first ones that changed.
 pub(super) fn explained(
     answer: &TaskComparisonAnswer,
     are_asked_for: bool,

@@ -1,4 +1,4 @@
-//! What each command does.
+//! Implementations of the commands.
 
 #[cfg(feature = "ballista")]
 pub(crate) mod cluster_sums;

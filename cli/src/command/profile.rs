@@ -175,7 +175,7 @@ fn seconds_of(task: &Task) -> Range<i64> {
     first_s..stop_ns.div_euclid(SECOND_NS) + 1
 }
 
-/// What a profile of one task covers.
+/// Describes the coverage of a profile of one task.
 fn coverage(task: &Task) -> String {
     let seconds = seconds_of(task);
     format!(

@@ -58,7 +58,8 @@ mod tests {
 
     use super::*;
 
-    /// What `program` reads from stdin without a complaint; `None` if it is not installed.
+    /// Returns the output of `program` for `input` on stdin, which it must accept without a complaint; `None` if
+    /// it is not installed.
     fn accepted_output(program: &str, args: &[&str], input: &[u8]) -> Option<Vec<u8>> {
         let child = Command::new(program)
             .args(args)

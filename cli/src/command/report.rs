@@ -44,7 +44,7 @@ pub(super) struct Part {
     pub(super) query: Query,
 }
 
-/// What a report says about itself.
+/// Metadata of a report.
 #[derive(Serialize)]
 struct About<'a> {
     run: Option<&'a str>,
@@ -57,7 +57,7 @@ struct About<'a> {
     version: &'static str,
 }
 
-/// What a document is about.
+/// Subject of a document: its part, run, program, range, workers and labels.
 pub(super) struct Scope<'a> {
     pub(super) part: Option<&'static str>,
     pub(super) run: Option<&'a str>,
@@ -237,7 +237,7 @@ pub(super) fn write_tables(
     tables::write(client, document, &written.same_range)
 }
 
-/// The workers that were asked for. The run of an imported profile selects its worker too, unlike its range.
+/// The requested workers. The run of an imported profile selects its worker too, unlike its range.
 fn workers<'a>(scope: &Scope<'a>, timeline: &'a TimelineAnswer) -> &'a [String] {
     let found = &timeline.filter.workers;
     let is_import = |worker: &String| worker.starts_with(WorkerId::IMPORT_PREFIX);

@@ -25,7 +25,7 @@ pub(super) fn write(
     put(file, &answer.body)
 }
 
-/// What a file of rows does not have.
+/// Returns notes on the rows that are missing from a file.
 pub(super) fn notes(answer: &Answer) -> Vec<String> {
     let fact = |name| answer.header::<u64>(name).unwrap_or(0);
     notes_of(Facts {

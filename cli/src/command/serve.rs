@@ -40,7 +40,7 @@ pub(crate) fn run(args: ServeArgs) -> anyhow::Result<()> {
         .build()
         .context("could not start the collector's threads")?;
     let served = runtime.block_on(serve(args));
-    // Queries of readers that are gone, and a sealing that takes too long.
+    // Queries of disconnected readers, and a sealing that takes too long.
     runtime.shutdown_background();
     served
 }

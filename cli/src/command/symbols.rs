@@ -33,7 +33,7 @@ use crate::view::symbols as view;
 const FETCH_POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// End of the URL of a file with debug information at a debuginfod server, after its build id.
 const DEBUGINFO: &str = "/debuginfo";
-/// Longest build id that servers are asked for.
+/// Longest build id that is requested from servers.
 const BUILD_ID_DIGITS_MAX: usize = 128;
 
 pub(crate) fn run(args: &SymbolsArgs) -> anyhow::Result<()> {

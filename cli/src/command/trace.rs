@@ -207,7 +207,7 @@ impl From<TransfersAnswer> for Page<Transfer> {
     }
 }
 
-/// What was read of a range.
+/// Summary of the rows read of a range.
 struct Reading {
     range: api::TimeRange,
     rows: u64,

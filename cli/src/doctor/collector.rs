@@ -21,7 +21,7 @@ const SYMBOLS_FROM: &str = "-15m";
 /// Less time without names is no finding: code of the kernel and of libraries has some.
 const UNNAMED_PERCENT_MAX: f64 = 5.0;
 
-/// What to do about a token that is missing or rejected.
+/// Advice for a token that is missing or rejected.
 const TOKEN_HINT: &str = "get a token from the collector's operator, write it to a file of mode 600, and \
                           set EMBERLINE_TOKEN_FILE; agents keep their samples until theirs is accepted";
 

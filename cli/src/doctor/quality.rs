@@ -1,4 +1,4 @@
-//! What spoils the data of connected workers: silence, losses, skipped samples; and failed tasks.
+//! Findings on the data quality of connected workers: silence, losses, skipped samples; and failed tasks.
 
 use api::{Epoch, TasksAnswer, WorkersAnswer};
 use flamegraph::text::{counted, duration, percentage};

@@ -93,7 +93,7 @@ impl From<Status> for Ended {
     }
 }
 
-/// What an import did.
+/// Outcome of an import.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Uploaded {
     /// The collector has it now, durably if it has a folder.
@@ -244,7 +244,7 @@ impl Upload<'_> {
     }
 }
 
-/// What is sent next: names and stacks first, then flushes.
+/// The messages of an upload: names and stacks first, then flushes.
 struct Outgoing<'a> {
     worker: &'a ImportedWorker,
     held: Marks,

@@ -86,7 +86,7 @@ struct Rows {
     is_truncated: bool,
 }
 
-/// What is true of all rows.
+/// Properties that all rows have in common.
 struct Facts {
     /// The oldest version of the stores.
     data_until: Timestamp,

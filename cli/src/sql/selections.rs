@@ -1,4 +1,4 @@
-//! What names select, as numbers: executors have no names.
+//! Selections by name, translated to numbers: executors have no names.
 //!
 //! ```text
 //! names of one worker ⋈ sum by worker ◀─ rows

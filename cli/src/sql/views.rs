@@ -30,7 +30,7 @@ struct ViewedStore {
     collector: String,
     /// The quoted schema.
     schema: String,
-    /// What is added to the numbers of its nodes.
+    /// Offset that is added to the numbers of its nodes.
     first_node: u64,
 }
 

@@ -86,7 +86,7 @@ struct Track {
     id: u64,
 }
 
-/// What two asynchronous events share, by which a viewer pairs them.
+/// Identity that two asynchronous events share, by which a viewer pairs them.
 #[derive(Clone, Copy, Debug)]
 struct PairId {
     track: Track,

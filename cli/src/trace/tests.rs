@@ -166,9 +166,9 @@ fn nanoseconds(number: &Value) -> i64 {
 type Track = (u64, u64);
 type Shown = (u64, String, i64, i64);
 
-/// What a trace shows, if it keeps the format's rules: complete events of a track come in order and
-/// each inside the one before or after it; asynchronous ones are pairs with ids of their own; each
-/// process and track has a name.
+/// Returns the tasks and phases of a trace. Checks the format's rules: complete events of a track come in
+/// order and each inside the one before or after it; asynchronous ones are pairs with ids of their own;
+/// each process and track has a name.
 fn check(text: &str) -> (BTreeSet<Shown>, Vec<(String, i64, i64)>) {
     let trace: Value = serde_json::from_str(text).unwrap();
     let base_ns = trace["otherData"]["ts_from_unix_ns"].as_i64().unwrap();

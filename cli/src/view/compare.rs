@@ -74,7 +74,7 @@ pub(crate) fn comparison(answer: &TaskComparisonAnswer, shown: Shown) -> String 
     grid.text()
 }
 
-/// What is compared, before, after, change, verdict.
+/// Rows of the table: compared quantity, before, after, change, verdict.
 fn rows(name: &NameComparison) -> [[String; 5]; 5] {
     let NameComparison { before, after, .. } = name;
     let quantile = |what: &str, before_ns, after_ns, change: &DurationChange| {

@@ -1,4 +1,4 @@
-//! What every thread is doing.
+//! Thread dump as text: the current stack of every thread.
 
 use std::fmt::Write as _;
 
@@ -23,7 +23,7 @@ pub(crate) fn silent_workers(dump: &ThreadDumpAnswer) -> usize {
     dump.workers.iter().filter(|worker| worker.reason.is_some()).count()
 }
 
-/// What is missing, and why.
+/// Returns notes on missing workers and threads, with the reasons.
 pub(crate) fn notes(dump: &ThreadDumpAnswer) -> Vec<String> {
     let mut notes = Vec::new();
     if dump.workers.is_empty() {

@@ -227,7 +227,7 @@ pub(crate) struct LostWorker<'a> {
 }
 
 impl LostWorker<'_> {
-    /// Which process it was, and when it was last heard of.
+    /// Describes the process, and when it was last seen.
     pub(crate) fn text(&self, now: &str) -> String {
         let worker = printable(self.worker);
         let Epoch { pid, host, last_seen, .. } = self.epoch;

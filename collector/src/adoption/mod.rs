@@ -1,4 +1,4 @@
-//! Adoption: a process seals and maintains the store of a collector that is gone, in its stead.
+//! Adoption: a process seals and maintains the store of a dead collector, in its stead.
 //!
 //! It is a short life of that collector. It takes the store and reads the log as a start does, seals as a stop
 //! does, and releases the store. `docs/design/scale.md` has the argument why nothing counts twice.
@@ -64,7 +64,7 @@ impl AdoptionOptions {
     }
 }
 
-/// What an adoption did.
+/// Outcome of an adoption.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Adoption {

@@ -1,7 +1,7 @@
-//! Which stores of a place need an adoption.
+//! Detection of the stores in a place that need an adoption.
 //!
-//! An owner shows that it lives by changing its store. What counts is how long this process has seen no change, by
-//! a clock that cannot jump: clocks of machines are never compared.
+//! An owner shows that it lives by changing its store. This process measures how long it has seen no change, by a
+//! clock that cannot jump: clocks of machines are never compared.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -41,7 +41,7 @@ struct Watched {
     check_at: Instant,
 }
 
-/// What changes while an owner lives.
+/// State of a store that changes while its owner lives.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Sighting {
     Bucket(Option<OwnerSighting>),
@@ -65,7 +65,7 @@ impl StoreWatch {
         (self.after / ADOPT_LOOKS).min(ADOPT_LOOK_EVERY_MAX)
     }
 
-    /// The stores of others. Forgets those that are gone.
+    /// The stores of others. Forgets those that were removed.
     pub(crate) fn names(&mut self) -> Result<Vec<StoreName>, DataError> {
         let mut names = self.place.names()?;
         names.retain(|name| *name != self.own);
@@ -79,7 +79,7 @@ impl StoreWatch {
     /// Looks at a store at the time `now`. Returns whether it should be adopted.
     ///
     /// # Errors
-    /// If it cannot be read, or its log is on the disk of a machine that is gone: [`StoreWatch::note_failure`].
+    /// If it cannot be read, or its log is on the disk of a dead machine: [`StoreWatch::note_failure`].
     pub(crate) fn look(
         &mut self,
         name: &StoreName,

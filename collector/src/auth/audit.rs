@@ -26,7 +26,7 @@ struct State {
     omitted: u64,
 }
 
-/// What becomes of a line.
+/// Outcome for a line of the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Line {
     Omitted,

@@ -31,7 +31,7 @@ pub enum TokenFileError {
     /// Reading or writing failed.
     #[error("cannot {action} the token file {}", path.display())]
     Io {
-        /// What was tried.
+        /// The attempted operation.
         action: &'static str,
         /// The file.
         path: PathBuf,
@@ -78,7 +78,7 @@ pub enum TokenFileError {
     Content {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem found.
         #[source]
         source: serde_json::Error,
     },
@@ -131,7 +131,7 @@ pub enum TokenFileError {
 /// A token to create.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NewToken {
-    /// What its holder may do.
+    /// Role of its holder.
     pub role: Role,
     /// Workers as which an agent may report; none: all.
     pub workers: Vec<WorkerPattern>,

@@ -29,7 +29,7 @@ pub(crate) use record::{Denied, TokenSet};
 pub(crate) use sessions::{Session, SessionSecret, Sessions};
 pub(crate) use tokens::Tokens;
 
-/// What the holder of a token may do.
+/// Permissions of the holder of a token.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
@@ -59,7 +59,7 @@ impl fmt::Display for Role {
     }
 }
 
-/// What a route needs.
+/// Requirement of a route.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Access {
     /// Nothing.

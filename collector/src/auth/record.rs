@@ -57,7 +57,7 @@ pub struct TokenRecord {
     /// The public part of the token.
     #[serde(with = "as_text")]
     pub id: TokenId,
-    /// What its holder may do.
+    /// Role of its holder.
     pub role: Role,
     /// Workers as which an agent may report.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

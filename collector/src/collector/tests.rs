@@ -1,4 +1,4 @@
-//! What messages do to sessions, windows and rows, without any network and by a clock of our own.
+//! Effects of messages on sessions, windows and rows, without any network and with a test clock.
 
 use proptest::prelude::*;
 

@@ -1,8 +1,8 @@
 //! A reader of the stores of all collectors in a place: it answers for the whole fleet, and stores nothing.
 //!
 //! Each store is read as at the start of its collector: its tables, then its log. The stores need nothing of each
-//! other and nothing of this process. So the answers include collectors that are gone. `docs/design/scale.md` has
-//! the reasons.
+//! other and nothing of this process. So the answers include dead collectors. `docs/design/scale.md` has the
+//! reasons.
 //!
 //! Reading order: [`store`] (one store), [`union`] (all of them as one), this file (the thread).
 
@@ -228,7 +228,7 @@ impl Stores {
         listed
     }
 
-    /// Finds new stores. Those that are gone stay, and count as unreadable.
+    /// Finds new stores. Removed ones stay, and count as unreadable.
     fn list(&mut self) -> Result<(), FollowError> {
         let names = self.options.place.names()?;
         let place = || self.options.place.to_string();
@@ -294,7 +294,7 @@ impl NamedStore {
     }
 }
 
-/// What is missing of a store that was read last at a time, as a part of its log; all of it if it never was.
+/// Missing part of a store that was last read at `read_at`, as a part of its log. If it never was: all of it.
 fn missing_since(read_at: Option<Timestamp>, reason: String) -> LostLog {
     let from = |at: Timestamp| Second::of(at.shifted(-nanoseconds(FOLLOW_MARGIN))).0;
     LostLog { path: "wal".to_owned(), reason, from: read_at.map_or(0, from), to: u32::MAX }

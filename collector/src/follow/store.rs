@@ -29,7 +29,7 @@ pub(super) struct FollowedStore {
     clocks_ahead_ns: [Option<i64>; 2],
 }
 
-/// What was read of a store.
+/// Data read from a store.
 #[derive(Debug)]
 pub(super) struct Opened {
     pub(super) state: Arc<CollectorState>,
@@ -44,7 +44,7 @@ pub(super) struct Opened {
     last_file: u64,
 }
 
-/// What a poll of a store found.
+/// Result of a poll of a store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Change {
     None,

@@ -24,9 +24,9 @@ use crate::windows::UnsealedWindows;
 /// The stores as one.
 pub(super) struct Union {
     pub(super) state: Arc<CollectorState>,
-    /// What the union calls the stacks of each store, in the order of the stores.
+    /// Numbers of each store's stacks in the union, in the order of the stores.
     adopted: Vec<Adopted>,
-    /// What was missing at the last update.
+    /// Missing part of each store at the last update.
     missing: Vec<Option<LostLog>>,
 }
 

@@ -1,4 +1,4 @@
-//! What other servers are to receive: samples, and tasks that ended.
+//! Data to be forwarded to other servers: samples, and tasks that ended.
 //!
 //! Ingest only notes what it applied. `serve::forward` merges, encodes and sends it.
 
@@ -21,7 +21,7 @@ pub(crate) use self::pending::{Life, LifeSamples, PendingWindow};
 /// forward to each other, or to themselves, make no loop.
 pub(crate) const FORWARDED_LABEL: &str = "emberline_forwarded";
 
-/// What waits to be forwarded, and what became of the rest. Without receivers nothing is noted.
+/// Data that waits to be forwarded, and the outcome of the rest. Without receivers nothing is noted.
 #[derive(Debug, Default)]
 pub(crate) struct Forwards {
     pub(crate) samples: PendingSamples,

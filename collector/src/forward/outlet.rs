@@ -1,4 +1,4 @@
-//! The queue of one receiver, and what became of its messages.
+//! The queue of one receiver, and the outcomes of its messages.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 use crate::limits::FORWARD_QUEUE_BYTES_MAX;
 use crate::sync::lock;
 
-/// What a receiver speaks.
+/// Protocol of a receiver.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Protocol {
     Pyroscope,
@@ -28,7 +28,7 @@ impl Protocol {
         }
     }
 
-    /// What is counted.
+    /// Unit of the counts.
     pub(crate) const fn unit(self) -> &'static str {
         match self {
             Protocol::Pyroscope | Protocol::Otlp => "ns",
@@ -45,7 +45,7 @@ pub(crate) struct Message {
     pub(crate) amount: u64,
 }
 
-/// Amounts, by what became of them. What is neither is in the queue.
+/// Amounts by outcome. Those neither sent nor lost are in the queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Counts {
     /// Everything that was to be sent.

@@ -1,4 +1,4 @@
-//! What ingest noted and nobody has encoded yet.
+//! Data that ingest has noted and that is not encoded yet.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

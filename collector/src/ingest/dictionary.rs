@@ -19,7 +19,7 @@ use crate::tree::{DictionaryError, Tree};
 #[derive(Debug)]
 pub(crate) struct PendingDictionary<'a> {
     message: Cow<'a, v1::Dictionary>,
-    /// What the session held after the last slice; `None` before the first.
+    /// Number of entries that the session held after the last slice; `None` before the first.
     applied: Option<Marks>,
 }
 

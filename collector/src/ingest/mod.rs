@@ -153,7 +153,7 @@ pub(crate) struct OpenStream {
     pub(crate) control: ControlStream,
 }
 
-/// What an agent reports at the start of a stream.
+/// Data of an agent at the start of its stream.
 struct Resume {
     account: Arc<Account>,
     /// `None` if the session counts for the account already.

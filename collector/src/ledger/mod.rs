@@ -321,7 +321,7 @@ impl Ledger {
         }
     }
 
-    /// What a query about `range` needs. Clones an `Arc` per running task and per second with an
+    /// Snapshot for a query about `range`. Clones an `Arc` per running task and per second with an
     /// end, so that the lock is short.
     pub(crate) fn snapshot(&self, range: TimeRange) -> TaskSnapshot {
         let open = self.running.values().chain(self.lost.values());
@@ -339,7 +339,7 @@ impl Ledger {
         }
     }
 
-    /// What is to be written to tables: all ended rows, and lost ones whose true end is no longer
+    /// Rows to be written to tables: all ended rows, and lost ones whose true end is no longer
     /// awaited. They stay here until [`Ledger::sealed`]; if the write fails, the next call returns
     /// them again.
     pub(crate) fn take_for_sealing(&mut self, now: Timestamp) -> TakenRows {

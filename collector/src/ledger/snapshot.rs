@@ -43,7 +43,7 @@ pub(super) struct Chunk {
     pub(super) newest: ByStart,
 }
 
-/// What one query reads: complete and immutable.
+/// Snapshot that one query reads: complete and immutable.
 #[derive(Debug)]
 pub(crate) struct TaskSnapshot {
     /// Its table `tasks` has the ended tasks that are not here.

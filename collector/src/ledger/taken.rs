@@ -1,4 +1,4 @@
-//! What a sealing takes from the ledger.
+//! Input of a sealing, taken from the ledger.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::TaskKey;
 use super::snapshot::{Chunk, RowPosition};
 use crate::rows::{LostTask, TaskRow};
 
-/// What a sealing writes: new rows of `tasks`, and all rows of `running`.
+/// Rows that a sealing writes: new rows of `tasks`, and all rows of `running`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct LedgerBatch {
     /// Rows for `tasks`.
@@ -22,7 +22,7 @@ pub(crate) struct LedgerBatch {
     pub(crate) totals: Vec<Arc<TaskTotals>>,
 }
 
-/// What [`Ledger::take_for_sealing`](super::Ledger::take_for_sealing) takes. Of ended rows only the chunks,
+/// Rows taken by [`Ledger::take_for_sealing`](super::Ledger::take_for_sealing). Of ended rows only the chunks,
 /// because others wait for the ledger meanwhile.
 #[derive(Debug)]
 pub(crate) struct TakenRows {

@@ -292,7 +292,7 @@ proptest! {
         prop_assert_eq!(summed, expected);
     }
 
-    /// What rows say takes as much memory as is counted, whatever becomes of them.
+    /// Counted bytes are those of the texts of present rows, whatever happens to the rows.
     #[test]
     fn bytes_are_counted_for_present_rows(steps in steps()) {
         let ledger = Ledger::new(Arc::new(Manifest::default()), 4);

@@ -1,4 +1,4 @@
-//! Limits of the adoption of stores whose collector is gone.
+//! Limits of the adoption of stores of dead collectors.
 
 use std::time::Duration;
 

@@ -14,7 +14,7 @@ pub const STORES_LISTED_EVERY: Duration = Duration::from_secs(15);
 /// How often a store is read from the start because its collector publishes versions meanwhile.
 pub const FOLLOW_READS_MAX: u32 = 5;
 
-/// What a reader lacks of a store begins this long before what it has, because flushes were in flight.
+/// The missing part of a store begins this long before its last read, because flushes were in flight.
 pub const FOLLOW_MARGIN: Duration = Duration::from_secs(60);
 
 /// A reader takes an agent for away if nothing of it was stored for this long: agents flush each second, and a

@@ -44,7 +44,7 @@ pub const AGENT_SYMBOLS_BYTES_MAX: u64 = 1 << 30;
 /// Longest time in which an agent sends a piece of symbols.
 pub const SYMBOL_PIECE_WAIT_MAX: Duration = Duration::from_secs(30);
 
-/// Most agents that are asked for the symbols of one build, one after the other.
+/// Most agents from which the symbols of one build are requested, one after the other.
 pub const SYMBOL_AGENTS_MAX: usize = 4;
 
 /// Most builds whose symbols are to be fetched from agents.

@@ -15,7 +15,7 @@ use crate::limits::{
 };
 use crate::sync::lock;
 
-/// The builds whose symbols agents are asked for.
+/// The builds whose symbols are requested from agents.
 #[derive(Debug, Default)]
 pub(super) struct Fetches {
     state: Mutex<State>,

@@ -41,7 +41,7 @@ pub(crate) struct ListedFile {
     pub(crate) bytes: u64,
     /// To the day.
     pub(crate) used_at: Timestamp,
-    /// What it is about, or why it cannot be used.
+    /// Facts about its content, or why it cannot be used.
     pub(crate) facts: Result<Facts, String>,
 }
 

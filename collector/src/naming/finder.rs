@@ -67,7 +67,7 @@ impl Finder {
         Finder { source, reading: Mutex::default(), state: Mutex::default() }
     }
 
-    /// Whether agents are asked for what no other source has.
+    /// Whether symbols that no other source has are requested from agents.
     pub(super) fn asks_agents(&self) -> bool {
         self.source.agents
     }

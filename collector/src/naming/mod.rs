@@ -42,7 +42,7 @@ pub struct SymbolSource {
     pub folder: Option<PathBuf>,
     /// URLs of debuginfod servers, to which `/buildid/BUILDID/debuginfo` is added.
     pub debuginfod: Vec<String>,
-    /// Whether agents are asked for what no other source has. An operator may ask them anyway.
+    /// Whether symbols that no other source has are requested from agents. An operator may request them anyway.
     pub agents: bool,
     /// The program that fetches and reads such a file, in a process of its own: `PROGRAM symbols reduce
     /// FILE-OR-URL --output FILE`. It ends with [`NOT_FOUND_CODE`] if a server does not have the file.
@@ -279,7 +279,7 @@ impl Naming {
         if self.fetches.add(build) { Ok(()) } else { Err(FetchError::TooMany) }
     }
 
-    /// The next build whose symbols agents are to be asked for.
+    /// The next build whose symbols are to be requested from agents.
     pub(crate) fn next_fetch(&self) -> Option<String> {
         self.fetches.next()
     }
@@ -366,7 +366,7 @@ impl KnownNames {
     }
 }
 
-/// Whether it is a build id that can be asked for: 4 to 64 bytes in lowercase hexadecimal.
+/// Whether it is a build id that can be requested: 4 to 64 bytes in lowercase hexadecimal.
 fn is_build_id(text: &str) -> bool {
     let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
     (8..=128).contains(&text.len()) && text.len().is_multiple_of(2) && text.bytes().all(is_digit)

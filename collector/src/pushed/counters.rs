@@ -1,11 +1,11 @@
-//! What came of pushes, by what sends them.
+//! Outcomes of pushes, by source.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use crate::sync::lock;
 
-/// What came of the pushes of one source, since the start.
+/// Outcomes of the pushes of one source, since the start.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct PushCounts {
     /// Requests that were stored.

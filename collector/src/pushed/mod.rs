@@ -32,7 +32,7 @@ pub(crate) enum PushError {
     Attach(#[from] AttachError),
     #[error(transparent)]
     Stream(#[from] StreamError),
-    /// What an agent would be refused too, such as a time far from now.
+    /// Data that would be refused from an agent too, such as a time far from now.
     #[error("{reason}")]
     Refused { reason: String },
     #[error(
@@ -46,7 +46,7 @@ pub(crate) enum PushError {
     Panicked,
 }
 
-/// Whose series it is, and its worker.
+/// Owner and worker of a series.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct SeriesKey {
     identity: Identity,

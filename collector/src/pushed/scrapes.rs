@@ -39,7 +39,7 @@ impl Scrapes {
         lock(&self.0).insert(name.to_owned(), status);
     }
 
-    /// Notes what became of a profile. Returns whether the service failed or came back just now.
+    /// Notes the outcome of a profile. Returns whether the service failed or came back just now.
     pub(crate) fn note(&self, name: &str, result: Result<Timestamp, String>) -> bool {
         let mut by_name = lock(&self.0);
         let Some(status) = by_name.get_mut(name) else { return false };

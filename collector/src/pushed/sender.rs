@@ -26,7 +26,7 @@ pub(crate) struct Description {
     /// The worker's id.
     pub(crate) worker: String,
     pub(crate) labels: Labels,
-    /// What sends it.
+    /// The client that sends it.
     pub(crate) client: String,
     /// How it came.
     pub(crate) mode: String,
@@ -62,12 +62,12 @@ pub(crate) struct PushedSeries {
     /// The series without the labels of its samples, in which they count past the limit.
     pub(crate) base: Description,
     pub(crate) imported: Arc<Imported>,
-    /// Which samples of the profile belong to the series.
+    /// Selects the samples of the profile that belong to the series.
     pub(crate) label_set: u16,
     pub(crate) range: TimeRange,
 }
 
-/// What a push needs of the collector.
+/// Parts of the collector that a push needs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Inlet<'a> {
     pub(super) ingest: &'a Arc<Ingest>,

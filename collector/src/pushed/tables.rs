@@ -21,7 +21,7 @@ const FLUSH_SAMPLES_MAX: usize = 1 << 15;
 pub(super) struct Tables {
     symbols: SymbolTable,
     trie: CallTrie,
-    /// What the collector's session has of them.
+    /// Number of them that the collector's session has.
     held: Marks,
     text_bytes: usize,
 }

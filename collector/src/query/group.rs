@@ -63,7 +63,7 @@ impl GroupBy {
         }))
     }
 
-    /// What its groups are, such as `worker`.
+    /// Kind of its groups, such as `worker`.
     pub(crate) fn name(&self) -> &str {
         match self {
             GroupBy::Worker => "worker",

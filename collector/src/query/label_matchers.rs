@@ -15,7 +15,7 @@ enum Comparison {
     NotPattern(Regex),
 }
 
-/// What one label must be.
+/// Condition on one label.
 #[derive(Clone, Debug)]
 struct LabelMatcher {
     name: String,
@@ -74,7 +74,7 @@ impl LabelMatchers {
     }
 }
 
-/// What is wrong with matchers.
+/// Error in matchers.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum MatcherError {
     #[error("they are longer than {MATCHERS_BYTES_MAX} bytes")]

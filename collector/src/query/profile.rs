@@ -31,7 +31,7 @@ use crate::sync::read;
 use crate::tree::{PhaseFilter, ProfileForm, SampleScope, TopNode};
 use crate::windows::WindowSnapshot;
 
-/// What a node of the answer stands for.
+/// Kind of the nodes of an answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum By {
     /// A function; its lines are merged.

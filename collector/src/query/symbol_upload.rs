@@ -4,7 +4,7 @@ use super::QueryError;
 use super::error::echo;
 use super::params::Params;
 
-/// Which piece of which file comes.
+/// Parameters of an uploaded piece of a file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct SymbolUpload {
     pub(crate) build_id: String,

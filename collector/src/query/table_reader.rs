@@ -54,7 +54,7 @@ pub(crate) struct TableReader<'a> {
     damaged: BTreeSet<String>,
 }
 
-/// What is missing from every answer about some seconds.
+/// Names of the data that is missing from every answer about some seconds.
 fn lost_to_all(tables: &Tables, manifest: &Manifest, seconds: &Range<Second>) -> BTreeSet<String> {
     let is_about = |lost: &&LostLog| lost.from < seconds.end.0 && seconds.start.0 < lost.to;
     let of_log = manifest.lost_log.iter().filter(is_about).map(|lost| lost.path.clone());
@@ -383,7 +383,7 @@ fn time_range(seconds: &Range<Second>) -> Option<TimeRange> {
     TimeRange::new(seconds.start.start(), seconds.end.start())
 }
 
-/// The rows of a batch that are asked for.
+/// The requested rows of a batch.
 #[derive(Clone, Copy)]
 pub(crate) struct Rows<'a> {
     batch: &'a Batch,

@@ -30,7 +30,7 @@ const CHANGE_MIN: f64 = 0.01;
 /// Fewest periods of a table in a slice, so that slices have about the same length.
 const SLICE_PERIODS_MIN: u64 = 4;
 
-/// What the parameters of the side before begin with.
+/// Prefix of the parameters of the side before.
 const BEFORE: &str = "before_";
 
 const SIDE_NAMES: [&str; 6] = ["from", "to", "run", "task", "worker", "label"];
@@ -265,7 +265,7 @@ impl NameTasks {
         self.splits = QUANTILES.map(|quantile| split_after(&counts, quantile));
     }
 
-    /// What its tasks say about each of [`QUANTILES`], and about failures.
+    /// Evidence of its tasks about each of [`QUANTILES`], and about failures.
     fn evidence(&self) -> NameEvidence {
         let [before, after] = [&self.before, &self.after];
         let of_quantile = |at: usize| {

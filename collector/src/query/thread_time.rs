@@ -55,7 +55,7 @@ impl ThreadTimeQuery {
     }
 }
 
-/// What a thread did. Parts of equal time are in this order.
+/// Activity of a thread. Parts of equal time are in this order.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct ThreadTimePart {
     /// `None`: outside of tasks.

@@ -153,7 +153,7 @@ impl WorkersQuery {
     }
 }
 
-/// What a [`WorkersQuery`] selects.
+/// Selection of a [`WorkersQuery`].
 #[derive(Default)]
 struct Selected {
     /// The lives of each.

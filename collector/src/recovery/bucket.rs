@@ -18,7 +18,7 @@ pub struct StoreOptions {
     pub place: StorePlace,
     /// The collector's name: it owns the part of the place below it.
     pub name: StoreName,
-    /// What an acknowledgment means.
+    /// Meaning of an acknowledgment.
     pub ack: Ack,
     /// Most bytes of tables that are kept near. Default:
     /// [`TABLE_CACHE_BYTES`](crate::limits::TABLE_CACHE_BYTES) in the data folder, or

@@ -28,7 +28,7 @@ use crate::testing::{TestWorker, at, at_once};
 const GOLDEN: &str =
     concat!(env!("CARGO_MANIFEST_DIR"), "/src/store/wal/golden/00000000000000000001.wal");
 
-/// What a flush says: nanoseconds by stack.
+/// Content of a flush: nanoseconds by stack.
 type Content = BTreeMap<String, u64>;
 
 /// By worker and start of the second, of which each flush has its own.
@@ -568,7 +568,7 @@ fn a_folder_survives_a_restart_and_has_one_collector() {
     looked_at_from_outside(folder.path());
 }
 
-/// What `emberline store` says of a folder whose log has two files.
+/// Checks the output of `emberline store` about a folder whose log has two files.
 fn looked_at_from_outside(folder: &Path) {
     let problems = || store::verify(&folder.into()).map(|verified| verified.problems);
     assert_eq!(problems().unwrap(), []);

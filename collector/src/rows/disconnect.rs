@@ -17,7 +17,7 @@ pub(crate) enum DisconnectReason {
     /// The connection closed without Goodbye, shortly after a message. A killed process ends so: its
     /// system closes the connection.
     Crashed,
-    /// Nothing arrived for a while: a machine that is gone closes no connection.
+    /// Nothing arrived for a while: a dead machine closes no connection.
     Silent,
     /// The collector ended the stream, because of its token or an invalid message.
     Rejected,
@@ -59,7 +59,7 @@ impl DisconnectReason {
         }
     }
 
-    /// What a person should do; `None` if nothing.
+    /// Recommended action for a person; `None` if there is none.
     pub(crate) fn next_step(self, pid: u32, host: &str) -> Option<String> {
         let process = format!("process {pid} on {host}");
         match self {

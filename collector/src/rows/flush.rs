@@ -20,7 +20,7 @@ pub(crate) struct CheckedFlush {
     pub(crate) clock: v1::Clock,
 }
 
-/// What a session knows of a flush.
+/// Facts that a session knows about a flush.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct FlushFacts {
     pub(crate) seq: u64,

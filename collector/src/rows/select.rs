@@ -11,7 +11,7 @@ use profiler_core::{
 
 use super::{Names, Second, TaskRow};
 
-/// Which tasks to keep. The default keeps all.
+/// Selects the tasks to keep. The default keeps all.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct TaskFilter {
     /// Names; empty keeps all.

@@ -187,7 +187,7 @@ impl Form {
     }
 }
 
-/// What a request needs.
+/// Requirement of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Need {
     Access(Access),

@@ -184,7 +184,7 @@ struct PooledBody {
     text: Arc<Mutex<Option<Bytes>>>,
     sent: usize,
     length: usize,
-    /// What was sent when progress was noted last.
+    /// Bytes that were sent when progress was noted last.
     noted: usize,
     held: Reservation,
 }

@@ -1,5 +1,5 @@
-//! Adopts the stores of collectors that are gone, one at a time, each by a process of its own: it needs as much memory
-//! as the start of that collector, which goes back to the system, and costs ingest no lock and no thread.
+//! Adopts the stores of dead collectors, one at a time, each by a process of its own: it needs as much memory as the
+//! start of that collector, which goes back to the system, and costs ingest no lock and no thread.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -23,7 +23,7 @@ use crate::recovery::StoreOptions;
 use crate::store::StoreName;
 use crate::sync::lock;
 
-/// When and how stores are adopted whose collector is gone.
+/// When and how stores of dead collectors are adopted.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AutoAdoption {
     /// How long an owner must not have shown that it lives.

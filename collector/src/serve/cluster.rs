@@ -1,4 +1,4 @@
-//! Sums of large tables by a cluster. Each is asked for by a process of its own, as queries in SQL are.
+//! Sums of large tables by a cluster. Each is requested by a process of its own, as queries in SQL are.
 
 use std::ffi::OsString;
 use std::path::PathBuf;

@@ -15,7 +15,7 @@ const NAME: &str = "emberline";
 /// paths: no other host, and nobody between, can set it.
 const SECURE_PREFIX: &str = "__Host-";
 
-/// What decides the name and the attributes of the cookie: how a browser reaches the collector.
+/// Basis of the cookie's name and attributes: how a browser reaches the collector.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct CookieScope {
     /// The port in the address that the browser shows.

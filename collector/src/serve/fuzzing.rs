@@ -29,7 +29,7 @@ pub type Files = BTreeMap<String, Bytes>;
 pub struct Subject {
     collector: Arc<Collector>,
     routes: Router,
-    /// What requests run on. Its tasks end when it is dropped.
+    /// Runtime of the requests. Its tasks end when it is dropped.
     runtime: Runtime,
     /// Streams end when it is dropped.
     _stop: watch::Sender<bool>,

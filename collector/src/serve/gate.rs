@@ -1,4 +1,4 @@
-//! What lets a request through: a token, a session of a browser, or the connection itself.
+//! Credentials that let a request through: a token, a session of a browser, or the connection itself.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ pub(super) struct Caller {
     credential: Credential,
 }
 
-/// What lets a request through.
+/// Credential that lets a request through.
 #[derive(Clone, Debug)]
 pub(super) enum Credential {
     /// None: the collector has no tokens, and everyone may do everything.
@@ -92,7 +92,7 @@ impl Gate {
         CookieScope::of(uri, headers, self.is_tls)
     }
 
-    /// What the sender shows: a token, the cookie of a session or, without one, the connection itself.
+    /// Credential of the sender: a token, the cookie of a session or, without one, the connection itself.
     pub(super) fn authenticate(
         &self,
         scope: CookieScope,

@@ -6,7 +6,7 @@ use axum::response::Response;
 /// Smaller bodies fit into a packet or two as they are.
 pub(super) const COMPRESSED_BYTES_MIN: usize = 1 << 10;
 
-/// What an answer is compressed with: it is used once, so the time to compress it matters more than the
+/// Compression level of an answer: it is used once, so the time to compress it matters more than the
 /// last tenth of its size.
 const ANSWER_LEVEL: u8 = 2;
 

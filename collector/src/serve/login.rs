@@ -62,7 +62,7 @@ async fn harden(mut response: Response) -> Response {
     response
 }
 
-/// What the login's page shows.
+/// Content of the login's page.
 enum Content<'a> {
     /// The form, with the reason why an attempt failed.
     Form {

@@ -62,7 +62,7 @@ pub(super) struct MessageStream {
 
 /// A message of which only a part arrived.
 struct Begun {
-    /// Header and body as far as they arrived.
+    /// The part of header and body that has arrived.
     buffer: Vec<u8>,
     held: Reservation,
     revoked: Arc<Notify>,

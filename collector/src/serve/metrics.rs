@@ -31,7 +31,7 @@ use crate::pushed::PushCounts;
 use crate::query::CollectorTotals;
 use crate::store::{BucketOperation, BucketTraffic};
 
-/// What a scraper that reads OpenMetrics accepts.
+/// Media type that a scraper accepts if it reads OpenMetrics.
 const OPEN_METRICS: &str = "application/openmetrics-text";
 const OPEN_METRICS_TEXT: HeaderValue =
     HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
@@ -73,7 +73,7 @@ pub(super) async fn measure(
     response
 }
 
-/// What the routes need.
+/// State that the routes need.
 #[derive(Clone)]
 struct Scraped {
     reader: Reader,

@@ -219,7 +219,7 @@ pub enum ServeError {
     Insecure {
         /// The address.
         address: SocketAddr,
-        /// What is missing, and the commands that add it.
+        /// The missing protection, and the commands that add it.
         missing: String,
     },
     /// The token file cannot be used.
@@ -349,7 +349,7 @@ impl Collector {
     }
 }
 
-/// What an address that other machines can reach needs and does not have.
+/// Missing protection of an address that other machines can reach.
 fn missing_protection(has_tls: bool, has_tokens: bool) -> Option<String> {
     let tls = "TLS (--tls-cert and --tls-key; run: emberline tls self-signed -o tls)";
     let tokens = "a token (run: emberline token new --role agent, with --data or --tokens as here)";

@@ -66,7 +66,7 @@ impl Drop for CancelOnDrop {
     }
 }
 
-/// What handlers share.
+/// State that handlers share.
 #[derive(Clone)]
 pub(super) struct Reader {
     pub(super) collector: Arc<Collector>,

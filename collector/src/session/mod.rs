@@ -247,7 +247,7 @@ impl Session {
         record.agent
     }
 
-    /// What the next flush must fit.
+    /// State that the next flush must fit.
     pub(crate) fn flush_basis(&self) -> FlushBasis {
         FlushBasis {
             translation: self.translation.clone(),

@@ -212,8 +212,8 @@ impl Registry {
     }
 
     /// The session that makes room for a new one of `account`: of the identity with the most sessions
-    /// among those with one that is gone, the one that is gone longest. If none is gone and the account
-    /// has less than its share, the session of the identity with the most that was silent longest.
+    /// among those with a disconnected one, the one disconnected longest. If none is disconnected and the
+    /// account has less than its share, the session of the identity with the most that was silent longest.
     fn victim(&self, account: &Account) -> Option<(WorkerId, Epoch)> {
         let mut by_owner: KeyedMap<Option<Identity>, Candidates<'_>> = KeyedMap::default();
         for (key, cell) in &self.sessions {

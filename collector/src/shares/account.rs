@@ -58,7 +58,7 @@ pub(crate) struct Account {
     uses: Mutex<[QuotaUse; Quota::ALL.len()]>,
 }
 
-/// What an identity has added to the tree. Its accounts share it.
+/// Growth of the tree caused by an identity. Its accounts share it.
 #[derive(Default)]
 struct Growth {
     nodes: AtomicU64,
@@ -340,7 +340,7 @@ mod tests {
         assert_eq!(accounts.all().len(), 1);
     }
 
-    /// What an account may still add, in a tree with room for more than its quota.
+    /// Remaining quota of an account, in a tree with room for more than its quota.
     fn left(account: &Account) -> (usize, bool) {
         (account.nodes_left(usize::MAX / 4), account.may_add_symbols(usize::MAX / 4))
     }

@@ -43,7 +43,7 @@ struct State {
 /// Holdings by their last progress, the longest without it first.
 type ByProgress = BTreeSet<(Instant, u64)>;
 
-/// What one identity holds.
+/// Holdings of one identity.
 #[derive(Debug, Default)]
 struct Share {
     bytes: usize,

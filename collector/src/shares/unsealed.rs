@@ -1,4 +1,4 @@
-//! Whose data waits in memory to be sealed.
+//! Shares of the identities in the data that waits in memory to be sealed.
 
 use std::sync::Mutex;
 

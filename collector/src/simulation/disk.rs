@@ -25,7 +25,7 @@ pub struct SimulatedDisk {
     pub(super) state: Arc<Mutex<State>>,
     /// Whether it is a bucket: all that was written is durable.
     pub(super) is_bucket: bool,
-    /// What readers of tables see.
+    /// Objects that readers of tables see.
     visible: Arc<Mutex<Arc<InMemory>>>,
     between_writes: Arc<Mutex<Option<Hook>>>,
 }
@@ -59,7 +59,7 @@ pub(super) struct LatePut {
     pub(super) options: PutOptions,
 }
 
-/// What an operation does.
+/// Outcome of an operation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Outcome {
     Done,
@@ -287,7 +287,7 @@ impl State {
         outcome == Outcome::Done || outcome == Outcome::Dies && self.coin()
     }
 
-    /// What a crash of the machine leaves of the tables.
+    /// Applies a crash of the machine to the tables.
     fn crash_tables(&mut self) {
         for (path, file) in mem::take(&mut self.removed_tables) {
             if !self.tables.contains_key(&path) && file.is_durable() && self.coin() {

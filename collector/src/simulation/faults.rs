@@ -1,6 +1,6 @@
-//! What goes wrong with a simulated disk, and how often it did.
+//! Faults of a simulated disk, and their counts.
 
-/// What goes wrong from now on.
+/// Faults injected from now on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DiskCondition {
     /// Nothing.

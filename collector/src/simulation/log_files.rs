@@ -21,7 +21,7 @@ enum Change {
     Truncate(usize),
 }
 
-/// What a crash leaves of an unsynced change.
+/// Part of an unsynced change that a crash leaves.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Retained {
     Whole,
@@ -31,7 +31,7 @@ enum Retained {
 
 #[derive(Clone, Default)]
 pub(super) struct LogFile {
-    /// What the process reads.
+    /// Content that the process reads.
     content: Vec<u8>,
     /// Certainly on the disk.
     durable: Vec<u8>,
@@ -55,7 +55,7 @@ impl LogFile {
         states.for_each(|synced| *synced = synced.after_failure());
     }
 
-    /// What is written again counts as not synced.
+    /// Marks what is written again as not synced.
     fn rewrite(&mut self, from: usize) {
         for (change, synced) in &mut self.changes {
             if let Change::Append { at, bytes } = change
@@ -95,7 +95,7 @@ impl LogFile {
 }
 
 impl State {
-    /// What a crash of the machine leaves of the log.
+    /// Applies a crash of the machine to the log.
     pub(super) fn crash_log_files(&mut self) {
         if self.mark != self.durable_mark && self.coin() {
             self.mark.clone_from(&self.durable_mark);

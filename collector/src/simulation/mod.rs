@@ -59,7 +59,7 @@ pub struct Content {
     pub damaged: Vec<String>,
 }
 
-/// What a collector says of a task.
+/// A task as a collector reports it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TaskContent {
     /// The task's key.
@@ -70,7 +70,7 @@ pub struct TaskContent {
     pub outcome: Outcome,
 }
 
-/// What a collector says of one life of an agent.
+/// One life of an agent as a collector reports it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LifeContent {
     /// The agent's epoch.
@@ -120,8 +120,8 @@ fn settings(clock: Clock) -> Settings {
     Settings { clock, limits: Limits::default(), retention, ..Settings::default() }
 }
 
-/// Seals and maintains the store of a collector that is gone, as `emberline store adopt` does. Returns how many
-/// records of the log it sealed.
+/// Seals and maintains the store of a dead collector, as `emberline store adopt` does. Returns the number of
+/// records of the log that it sealed.
 ///
 /// # Errors
 /// If the disk fails, or the process crashes on the way.

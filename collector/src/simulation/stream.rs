@@ -19,7 +19,7 @@ use crate::rows::DisconnectReason;
 use crate::serve::{CertificateNames, Identity};
 use crate::session::Displaced;
 
-/// What a stream returns to its agent.
+/// Answer of a stream to its agent.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Answer {
     /// A message.

@@ -74,7 +74,7 @@ fn folder(path: &str) -> &str {
     path.rsplit_once('/').map_or("", |(folder, _)| folder)
 }
 
-/// What a sync does. Returns whether it is hollow.
+/// Applies the effect of a sync. Returns whether it is hollow.
 fn sync(synced: &mut Synced, is_done: bool, outcome: Outcome) -> bool {
     if outcome == Outcome::Error {
         *synced = synced.after_failure();

@@ -42,7 +42,7 @@ const LARGEST_BY_REST: u64 = 4;
 /// Time between the end of files' data and their merge: data that is late by less is included.
 const CLOSED_AFTER: std::time::Duration = std::time::Duration::from_secs(600);
 
-/// Which merges are due.
+/// Merges that are due.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Due {
     /// Merges of full levels, and of partitions that ended before this point.

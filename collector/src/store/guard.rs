@@ -1,4 +1,4 @@
-//! What keeps other collectors out of a store.
+//! Protection of a store from other collectors.
 
 use super::bucket::Owner;
 use super::lock::DirectoryLock;

@@ -248,7 +248,7 @@ fn problems_of_log(store: &OpenStore, tables: &Tables) -> Result<Vec<Problem>, S
     }
 }
 
-/// Merges the files of a store as far as possible. No collector may be using it.
+/// Performs all possible merges of the files of a store. No collector may be using it.
 ///
 /// # Errors
 /// As [`info`], and [`StoreError::Locked`] if a collector uses it.
@@ -275,7 +275,7 @@ pub(crate) fn lost(manifest: &Manifest) -> Vec<Problem> {
     manifest.all_lost().map(problem).collect()
 }
 
-/// Prevents that a wrong path is taken for an empty store, or that a store is created there.
+/// Rejects a wrong path: it must not be treated as an empty store, and no store may be created there.
 fn must_be_store(directory: &Path) -> Result<(), StoreError> {
     if !directory.join("manifest").is_dir() {
         return Err(StoreError::NoStore { path: directory.display().to_string() });

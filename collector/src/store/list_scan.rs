@@ -8,7 +8,7 @@ use super::segment::{ListRow, ListSegment};
 use super::tables::Tables;
 use super::union::PartFile;
 
-/// Which rows of a file to read. Others may be returned too: the caller filters.
+/// Selects the rows of a file to read. Others may be returned too: the caller filters.
 #[derive(Clone, Debug)]
 pub(crate) struct RowScan<'a> {
     /// Names of the columns with a row's start and stop.

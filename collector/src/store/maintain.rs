@@ -234,7 +234,7 @@ impl Tables {
         let of_damaged = versions.ids_of_damaged();
         let is_kept =
             |id: u64| named.contains(&id) || of_damaged.iter().any(|ids| ids.contains(&id));
-        // Files of later lives are none of ours, should this process have slept.
+        // Files of later lives belong to other processes, should this one have slept.
         let end_of_ids = self.objects.ids().end;
         let is_garbage = |id: u64| id < end_of_ids && !is_kept(id);
         for file in self.objects.list("tables")? {

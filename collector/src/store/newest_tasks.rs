@@ -13,7 +13,7 @@ use super::tables::Tables;
 use super::union::PartFile;
 use crate::rows::{ByStart, NewestTasks, TaskFilter, overlaps};
 
-/// Which tasks to count and select.
+/// Tasks to count and select.
 #[derive(Clone, Debug)]
 pub(crate) struct NewestTaskScan<'a> {
     range: TimeRange,
@@ -90,7 +90,7 @@ impl<'a> NewestTaskScan<'a> {
         Ok(())
     }
 
-    /// What decides which rows of a row group are the newest.
+    /// Rows of a row group with the keys that decide which of them are the newest.
     fn ranked(segment: &ListSegment, group: usize) -> Result<Vec<RankedRow>, StoreError> {
         let starts = segment.numbers(group, "start")?;
         let ids = segment.numbers(group, "id")?;

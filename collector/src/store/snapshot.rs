@@ -95,7 +95,7 @@ impl StoreSnapshot {
         Timestamp::from_unix_ns(self.manifest.made_at_ns)
     }
 
-    /// What is missing for good.
+    /// Permanent losses of data.
     #[must_use]
     pub fn lost(&self) -> Vec<Problem> {
         let report = |reason: &String| Problem { name: "store".to_owned(), reason: reason.clone() };

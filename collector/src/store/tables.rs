@@ -147,7 +147,7 @@ impl OpenFiles {
     }
 }
 
-/// Which tasks of a file to read. A scan may return others too: the caller filters.
+/// Selects the tasks of a file to read. A scan may return others too: the caller filters.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct TaskScan<'a> {
     /// Tasks that ran at any point of this span, in nanoseconds since the Unix epoch.

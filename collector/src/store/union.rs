@@ -56,7 +56,7 @@ pub(crate) struct UnionPart {
     pub(crate) name: String,
     pub(crate) tables: Arc<Tables>,
     pub(crate) numbers: Numbers,
-    /// What is missing from answers, besides what its manifest says.
+    /// Data missing from answers, in addition to the losses in its manifest.
     pub(crate) missing: Vec<LostLog>,
 }
 

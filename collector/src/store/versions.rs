@@ -14,7 +14,7 @@ use super::objects::Objects;
 /// published two newer ones.
 const LISTINGS_MAX: usize = 10;
 
-/// Which versions are read.
+/// Versions to read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Wanted {
     All,
@@ -227,7 +227,7 @@ impl Versions {
         Ok(true)
     }
 
-    /// What must be left of a version; `None` if nothing.
+    /// Part of a version that must remain; `None` if nothing.
     fn tombstone(&self, version: u64) -> Option<Manifest> {
         let manifest = self.readable.get(&version)?;
         let before = self.readable.range(..version).next_back();

@@ -31,7 +31,7 @@ struct Rows {
     bytes: usize,
 }
 
-/// What one query reads: complete and immutable.
+/// Snapshot that one query reads: complete and immutable.
 #[derive(Clone, Debug)]
 pub(crate) struct RowSnapshot<R> {
     pub(crate) manifest: Arc<Manifest>,
@@ -197,7 +197,7 @@ impl UnsealedTelemetry {
         self.open.bytes + self.sealing.bytes
     }
 
-    /// What is to be written to tables. It stays here until [`UnsealedTelemetry::sealed`]; if the
+    /// Data to be written to tables. It stays here until [`UnsealedTelemetry::sealed`]; if the
     /// write fails, the next call returns it again.
     pub(crate) fn take_for_sealing(&mut self) -> TelemetryBatch {
         let Rows { transfers, samples, bytes } = &mut self.open;

@@ -63,7 +63,7 @@ pub(crate) struct Tree {
     nodes_max: usize,
 }
 
-/// What a slice of a dictionary added.
+/// Result of applying a slice of a dictionary.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct AppliedSlice {
     /// Whether the dictionary has more entries.
@@ -96,7 +96,7 @@ impl Tree {
         }
     }
 
-    /// What of a dictionary is applied. Past the limit on symbols, or if its sender may not add any,
+    /// Part of a dictionary that is applied. Past the limit on symbols, or if its sender may not add any,
     /// unknown names become `[overflow]` and lines 0, so that totals stay exact; past twice the limit
     /// the dictionary is rejected.
     pub(crate) fn admit<'m>(

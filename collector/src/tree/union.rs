@@ -5,7 +5,7 @@ use profiler_core::{FrameId, NodeId};
 use super::Tree;
 use crate::store::{Numbers, TopNumber};
 
-/// What a tree calls the frames and nodes of another one.
+/// Numbers that a tree has for the frames and nodes of another one.
 #[derive(Debug, Default)]
 pub(crate) struct Adopted {
     frames: Vec<FrameId>,

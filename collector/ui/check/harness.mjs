@@ -124,7 +124,7 @@ export async function checkAccessibility(page, checks, what) {
   checks.expect(serious.length === 0, `${what}: no serious finding of axe`, findings.join('\n  '));
 }
 
-/** What a screen reader reads, by role and name. */
+/** Nodes that a screen reader reads, as role and name. */
 export async function accessibilityNodes(page) {
   const session = await page.context().newCDPSession(page);
   const { nodes } = await session.send('Accessibility.getFullAXTree');

@@ -31,7 +31,7 @@ const CRATES = Array.from({ length: 60 }, (_, i) => `crate-${i}`);
 /** Text on bars and rectangles, as in the style sheet. */
 const TEXT = { light: '#1c1916', dark: '#f6f2ec' };
 const CONTRAST_MIN = 4.5;
-/** What WCAG 2 asks of graphics. */
+/** Minimum contrast of graphics in WCAG 2. */
 const LINE_CONTRAST_MIN = 3;
 /** Distances in OKLab, in which 0.02 is just noticeable. */
 const OTHER_KIND = 0.055;

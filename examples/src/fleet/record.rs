@@ -31,7 +31,7 @@ pub struct WorkerRecord {
     pub bytes_sent: u64,
     /// Bytes read from other workers.
     pub bytes_received: u64,
-    /// What the worker logged, oldest first, at most 64 lines.
+    /// Log lines of the worker, oldest first, at most 64.
     pub notes: Vec<String>,
 }
 

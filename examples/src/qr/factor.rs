@@ -34,8 +34,8 @@ pub(crate) fn random_block(rows: usize, columns: usize, seed: u64) -> Array2<f64
     Array2::from_shape_simple_fn((rows, columns), || uniform(split_mix(&mut state)))
 }
 
-/// Householder QR of a matrix at least as tall as it is wide. Q stays a product of reflections until
-/// [`form_q`] is asked for some of its columns.
+/// Householder QR of a matrix at least as tall as it is wide. Q stays a product of reflections
+/// until [`form_q`] computes some of its columns.
 #[inline(never)]
 pub(crate) fn householder_qr(matrix: &Array2<f64>) -> Factored {
     let (rows, columns) = matrix.dim();
@@ -157,8 +157,8 @@ pub(crate) fn split_rows(panels: &[Array2<f64>], block_rows: usize) -> Vec<Array
     (0..rows / block_rows).map(|index| cut(index * block_rows)).collect()
 }
 
-/// `left · right` on the calling thread alone: the fleet's parallelism is its workers, and a product
-/// that spread over a hidden pool would be time outside the task that asked for it.
+/// `left · right` on the calling thread alone: the fleet's parallelism is its workers, and a
+/// product that spread over a hidden pool would be time outside the task that requested it.
 #[inline(never)]
 pub(crate) fn multiply(left: &Array2<f64>, right: &Array2<f64>) -> Array2<f64> {
     left.dot(right)

@@ -15,8 +15,8 @@ use super::model::{ImportFormat, ImportOptions, Imported, ImportedSample, Labels
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// What a frame and a string count for, besides their texts: so that their tables stay below the limits of
-/// the wire too.
+/// Bytes that a frame and a string count for, in addition to their texts, so that their tables stay below the
+/// limits of the wire too.
 const FRAME_BYTES: usize = 64;
 const STRING_BYTES: usize = 32;
 
@@ -272,7 +272,7 @@ impl<'a> Builder<'a> {
     }
 }
 
-/// When a profile was recorded, as far as the file says it.
+/// Start and duration of a recording, if the file has them.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Times {
     pub(super) started_at: Option<Timestamp>,

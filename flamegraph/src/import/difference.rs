@@ -1,4 +1,4 @@
-//! What a profile has more than an earlier one of the same process.
+//! Difference between a profile and an earlier one of the same process.
 
 use std::collections::HashMap;
 

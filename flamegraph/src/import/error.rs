@@ -22,21 +22,21 @@ pub enum ImportError {
     Invalid {
         /// The format that was chosen or detected.
         format: ImportFormat,
-        /// What is wrong, and where.
+        /// The problem found, and its place.
         reason: String,
     },
     /// The compressed content cannot be read.
     #[error("invalid gzip: {reason}")]
     #[non_exhaustive]
     Gzip {
-        /// What is wrong.
+        /// The problem found.
         reason: String,
     },
     /// A limit is exceeded.
     #[error("{what}: at most {limit} are allowed")]
     #[non_exhaustive]
     TooMany {
-        /// What there is too much of.
+        /// The exceeded limit, such as `too many bytes of content`.
         what: &'static str,
         /// How much is allowed.
         limit: usize,

@@ -1,4 +1,4 @@
-//! What a file becomes, and what it does not say.
+//! The result of an import, and options for facts that a file lacks.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -79,7 +79,7 @@ pub enum CollapsedUnit {
     Samples,
 }
 
-/// What a file does not say.
+/// Options of an import: facts that a file lacks.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ImportOptions {
     /// The format; by content if `None`.
@@ -136,7 +136,7 @@ pub struct Imported {
     pub started_at: Option<Timestamp>,
     /// Length of the recording; at least 1.
     pub duration_ns: u64,
-    /// What was assumed or dropped, for people.
+    /// Notes on assumptions and dropped data, for people.
     pub notes: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! What our exports and other profilers write comes in with its stacks and sums.
+//! Files of our exports and of other profilers are imported with their stacks and sums.
 
 mod fixtures;
 mod hostile;

@@ -9,7 +9,7 @@ use crate::text::{printable, push_duration, push_percentage, push_xml};
 /// Longest name drawn, in bytes.
 const NAME_BYTES_MAX: usize = 1_024;
 
-/// What all frames of a function show.
+/// Texts that all frames of a function show.
 pub(super) struct Label {
     pub(super) name: String,
     /// The name as XML.

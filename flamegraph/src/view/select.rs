@@ -46,7 +46,7 @@ enum Matcher {
 pub struct SelectorError {
     /// The pattern without its prefix.
     pub pattern: String,
-    /// What is wrong with it, in one line.
+    /// The problem found, in one line.
     pub reason: String,
 }
 

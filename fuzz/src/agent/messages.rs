@@ -47,7 +47,7 @@ pub(crate) const MESSAGES: Target = Target {
     },
 };
 
-/// What a collector keeps of a stream.
+/// State that a collector keeps of a stream.
 struct Receiver {
     symbols: SymbolTable,
     trie: CallTrie,

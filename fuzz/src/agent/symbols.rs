@@ -57,7 +57,7 @@ fn seeds() -> Vec<(String, Vec<u8>)> {
     libraries().into_iter().map(with_step).collect()
 }
 
-/// What makes a library small enough to be an input.
+/// Compiler options that make a library small enough to be an input.
 const LIBRARY: [&str; 5] =
     ["-O2", "-shared", "-fPIC", "-nostdlib", "-Wl,--build-id,-z,noseparate-code"];
 

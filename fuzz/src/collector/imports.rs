@@ -39,7 +39,7 @@ fn run(input: &[u8]) {
     }
 }
 
-/// What the sender of an import relies on.
+/// Checks the properties that the sender of an import relies on.
 fn check(imported: &Imported) {
     assert!(imported.duration_ns > 0, "a profile has a length");
     for sample in &imported.samples {

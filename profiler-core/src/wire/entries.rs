@@ -29,7 +29,7 @@ const _: () = assert!(size_of::<v1::Frame>() <= ENTRY_BYTES);
 const _: () = assert!(size_of::<v1::ThreadStack>() <= ENTRY_BYTES);
 const _: () = assert!(size_of::<v1::Phase>() <= ENTRY_BYTES);
 
-/// What a field of a message's kind holds.
+/// Content of a field of a message's kind.
 #[derive(Clone, Copy)]
 enum Content {
     /// Text, or a message of scalars and texts.

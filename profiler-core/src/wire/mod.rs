@@ -34,7 +34,7 @@ pub enum WireError {
     /// The dictionary starts after the end of the receiver's table.
     #[error("the dictionary's {table} start at {base}, but the receiver holds only {held}")]
     Gap {
-        /// Which table.
+        /// Name of the table.
         table: &'static str,
         /// First index in the message.
         base: u32,

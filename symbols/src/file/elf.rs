@@ -12,7 +12,7 @@ use super::ReadAt;
 use crate::SECTIONS;
 use crate::symbol_index::{ENTRY_BYTES, SymbolTable};
 
-/// What leads to functions in a file of split debug information.
+/// Sections that lead to functions in a file of split debug information.
 const SPLIT_SECTIONS: [SectionId; 7] = [
     SectionId::DebugAbbrev,
     SectionId::DebugCuIndex,
@@ -113,7 +113,7 @@ pub enum ElfError {
         section: String,
         /// Its bytes in the file.
         compressed: u64,
-        /// What its header claims.
+        /// The bytes that its header claims.
         decompressed: u64,
     },
     /// Damaged or unknown compression.
@@ -121,7 +121,7 @@ pub enum ElfError {
     Compression {
         /// Name of the section.
         section: String,
-        /// What is wrong.
+        /// The problem found.
         reason: &'static str,
     },
 }
@@ -316,8 +316,8 @@ impl<'f, S: ReadAt> Elf<'f, S> {
         }
     }
 
-    /// What files that share its debug information know it by: its build id, or the checksum that it has
-    /// instead.
+    /// Id by which files that share its debug information refer to it: its build id, or the
+    /// checksum that it has instead.
     pub(super) fn id_as_shared(&self) -> Result<String, ElfError> {
         match self.link(SUP)? {
             Some(sup) => {

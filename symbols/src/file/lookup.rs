@@ -120,7 +120,7 @@ impl<S: ReadAt> SymbolFile<S> {
         Ok(SymbolFile { source, facts, index })
     }
 
-    /// What it is about.
+    /// Facts about the file.
     pub fn facts(&self) -> &Facts {
         &self.facts
     }

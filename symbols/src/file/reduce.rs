@@ -1,8 +1,8 @@
 //! Makes a symbol file from an ELF file.
 //!
-//! What is at an address only changes where a unit, a function, an inlined function, a line or a symbol
-//! begins or ends. Each unit is parsed once, and asked at each of these boundaries, by the rules that
-//! the agent asks by.
+//! The frames at an address only change where a unit, a function, an inlined function, a line or a
+//! symbol begins or ends. Each unit is parsed once, and queried at each of these boundaries, by the
+//! rules that the agent uses.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -71,7 +71,7 @@ pub enum ReduceError {
     /// A limit.
     #[error("it has too many {what}: at most {max}")]
     TooMany {
-        /// What there are too many of.
+        /// Kind of the items.
         what: &'static str,
         /// How many are allowed.
         max: usize,
@@ -81,10 +81,10 @@ pub enum ReduceError {
     Write(io::Error),
 }
 
-/// What was made.
+/// Result of making a symbol file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Reduced {
-    /// What the symbol file is about.
+    /// Facts about the symbol file.
     pub facts: Facts,
     /// Units whose debug information is damaged; their functions have the names of symbols.
     pub damaged_units: usize,
@@ -200,7 +200,7 @@ struct Piece {
     range: Option<CodeRange>,
 }
 
-/// Which range counts at which addresses, from 0 to the last address.
+/// Divides the addresses from 0 to the last one into pieces, each with the range that counts there.
 fn pieces(ranges: &[CodeRange]) -> Vec<Piece> {
     let bounds =
         ranges.iter().flat_map(|range| [range.start, range.start.saturating_add(range.bytes)]);
@@ -235,7 +235,7 @@ struct Reducer<'f, S> {
     missing_units: usize,
 }
 
-/// What frames depend on, apart from the line of the innermost one.
+/// Key of frames: all that they depend on, apart from the line of the innermost one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 struct FramesKey {
     /// The compiled function's entry.
@@ -462,7 +462,7 @@ impl<'f, S: ReadAt> Reducer<'f, S> {
     }
 }
 
-/// What is shared, of the file that was linked.
+/// Debug sections of the shared file, which must be the linked one.
 fn shared_sections<S: ReadAt>(
     linked: &SharedFile,
     source: &S,

@@ -20,7 +20,8 @@ pub struct SplitFiles<'f, S> {
     pub package: Option<&'f S>,
     /// Opens the file of one unit (`.dwo`) by its path in the program's debug information.
     pub open_unit: &'f dyn Fn(&Path) -> Option<S>,
-    /// What `dwz` has moved out of several programs: [`shared_file_of`](super::shared_file_of) names it.
+    /// The debug information that `dwz` has moved out of several programs:
+    /// [`shared_file_of`](super::shared_file_of) names its file.
     pub shared: Option<&'f S>,
 }
 

@@ -55,7 +55,7 @@ impl Detail {
     }
 }
 
-/// What a symbol file is about.
+/// Facts about a symbol file.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Facts {
     /// The build id of the module, in hexadecimal.

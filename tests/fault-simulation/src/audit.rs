@@ -8,7 +8,7 @@ use profiler_core::Outcome;
 
 use crate::worker::{Fate, Life};
 
-/// What one collector answers.
+/// Answer of one collector: its content.
 pub(crate) struct HostContent {
     pub(crate) host: usize,
     pub(crate) content: Content,

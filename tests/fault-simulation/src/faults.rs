@@ -1,4 +1,4 @@
-//! What goes wrong, and how often it did: a run in which nothing fails proves nothing.
+//! Kinds of faults, and their counts: a run in which nothing fails proves nothing.
 
 use collector::simulation::{DiskFault, DiskFaultCounts};
 
@@ -61,7 +61,7 @@ pub enum Fault {
     LogRejected,
     /// A paused collector wakes up after another one has taken its store over.
     Awoken,
-    /// Another process seals and maintains the store of a collector that is gone.
+    /// Another process seals and maintains the store of a dead collector.
     Adopted,
     /// The same, and the collector was only paused and wakes up then.
     AdoptedFromPaused,

@@ -20,7 +20,7 @@ pub use world::{Summary, run};
 /// A run that broke a promise.
 #[derive(Clone, Debug)]
 pub struct Failure {
-    /// What went wrong, and when.
+    /// The problem found, and its time.
     pub reason: String,
     /// The last events before it.
     pub trace: Vec<String>,

@@ -1,4 +1,5 @@
-//! What a seed draws before its run: how many agents and collectors, for how long, and how bad everything is.
+//! Parameters of a run, drawn from its seed before it starts: number of agents and collectors, duration, and
+//! severity of the faults.
 
 use simulation::random::Random;
 

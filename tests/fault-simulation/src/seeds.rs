@@ -36,7 +36,7 @@ impl Report {
         self.sum.simulated_s as f64 / self.core_time.as_secs_f64()
     }
 
-    /// What happened, a line.
+    /// Returns the counts of all runs, as one line.
     #[must_use]
     pub fn summary(&self) -> String {
         let Summary { simulated_s, cycles, flushes, connects, lives, crashes, .. } = self.sum;

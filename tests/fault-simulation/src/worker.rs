@@ -20,7 +20,7 @@ const TASK_EVERY: usize = 5;
 /// It ends that many cycles later.
 const TASK_CYCLES: usize = 3;
 
-/// What must be true of a cycle or a task.
+/// Required state of a cycle or a task.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum Fate {
     /// It may be stored or not: it was never acknowledged.
@@ -37,7 +37,7 @@ pub(crate) struct Life {
     pub(crate) epoch: u64,
     /// `None` after its end.
     pub(crate) agent: Option<SimulatedAgent>,
-    /// What it reported when it ended. `None` if it was killed.
+    /// Its report at its end. `None` if it was killed.
     pub(crate) report: Option<ShipReport>,
     /// It was asked to end.
     pub(crate) is_ending: bool,

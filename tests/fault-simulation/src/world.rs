@@ -44,7 +44,7 @@ const TRACE_MAX: usize = 60;
 /// How long agents may take to end, after everything is acknowledged.
 const END_NS: i64 = 60 * SECOND;
 
-/// What happened in a run.
+/// Statistics of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Summary {
     /// Simulated time.
@@ -71,7 +71,7 @@ pub struct Summary {
     pub sealings: u64,
     /// Comparisons with the truth.
     pub audits: u64,
-    /// What went wrong.
+    /// Counts of faults.
     pub faults: FaultCounts,
 }
 
@@ -126,7 +126,7 @@ enum Event {
     EndOfSampling,
 }
 
-/// What happens at a collector.
+/// Event at a collector.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum HostEvent {
     Commit,
@@ -141,7 +141,7 @@ enum HostEvent {
     Start,
 }
 
-/// What the collector does when it crashes.
+/// Work of the collector at the moment of a crash.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum CrashMoment {
     BetweenChanges,

@@ -210,7 +210,7 @@ pub enum FleetError {
          {open} flushes are not acked, {acked} are; the last stream broke because of {reason:?}"
     )]
     Stuck {
-        /// What it waited for.
+        /// The awaited condition.
         what: &'static str,
         /// How long it waited.
         waited: Duration,

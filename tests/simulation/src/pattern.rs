@@ -1,4 +1,4 @@
-//! What a worker does in a second: stacks of its threads, and tasks that begin and end.
+//! Activity of a worker in a second: stacks of its threads, and tasks that begin and end.
 
 use profiler_core::wire::v1;
 use profiler_core::{NodeId, State};

@@ -178,7 +178,7 @@ impl Record {
         Record { worker, lives: Vec::new(), program, detail }
     }
 
-    /// What the worker runs.
+    /// Returns the program that the worker runs.
     #[must_use]
     pub fn program(&self) -> &Program {
         &self.program

@@ -1,4 +1,4 @@
-//! What an agent of a stranger says, for attacks on a collector.
+//! Messages of a stranger's agent, for attacks on a collector.
 
 use profiler_core::wire::PROTOCOL;
 use profiler_core::wire::v1::Hello;

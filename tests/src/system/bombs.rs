@@ -39,7 +39,7 @@ fn bomb() -> Vec<u8> {
     [&head[..], &zeros.repeat(BOMB_BYTES / zeros.len())].concat()
 }
 
-/// `push.v1.PushRequest` with one profile, as far as this test needs it.
+/// `push.v1.PushRequest` with one profile, limited to the fields that this test needs.
 #[derive(Clone, PartialEq, Message)]
 struct PushRequest {
     #[prost(message, repeated, tag = "1")]

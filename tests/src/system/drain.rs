@@ -9,7 +9,7 @@ use nix::sys::signal::Signal;
 
 use crate::harness::{Collector, Worker, alone, number, wait_for};
 
-/// What `docs/DEPLOY.md` promises.
+/// Longest time of a stop, as `docs/DEPLOY.md` promises.
 const STOP_MAX: Duration = Duration::from_secs(10);
 
 /// Longest wait for bytes of the collector.

@@ -95,9 +95,9 @@ fn has_names(collector: &Collector, worker: &str) -> bool {
     stacks(collector, worker).iter().any(|(stack, _)| stack.contains("test_worker::"))
 }
 
-/// What the program's own functions did for a tenth of the time or longer: each of the four threads
-/// of `known` stays in one place. Frames of other modules are left out, because the C library has no
-/// symbols here.
+/// Returns the stacks of the program's own functions that have a tenth of the time or more: each of the
+/// four threads of `known` stays in one place. Frames of other modules are left out, because the C library
+/// has no symbols here.
 fn places(collector: &Collector, worker: &str) -> BTreeSet<String> {
     let mut places: BTreeMap<String, u64> = BTreeMap::new();
     for (stack, weight) in stacks(collector, worker) {

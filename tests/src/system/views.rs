@@ -4,10 +4,10 @@ use serde_json::Value;
 
 use crate::harness::{Collector, Worker, number, run};
 
-/// What the page asks for by default.
+/// Parameters that the page requests by default.
 const VIEW: &str = "state=cpu&outside=hidden&stacks=simple";
 
-/// What `emberline profile` prints, and its summary.
+/// Returns the output of `emberline profile`, and its summary.
 fn profile(collector: &Collector, arguments: &[&str]) -> (String, String) {
     let url = collector.url();
     let profile = run(&[&["profile", "--from", "-1h", "--url", &url], arguments].concat());

@@ -51,7 +51,7 @@ pub(crate) fn start() {
     }
 }
 
-/// What a thread waits for; none of it ever comes.
+/// Objects that a thread waits for. None of them is ever signaled.
 struct Waits {
     lock: Mutex<()>,
     condition: Condvar,

@@ -16,7 +16,7 @@ use simulation::s3::{BUCKET, Product, Server};
 use simulation::service::Service;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// What to start.
+/// Options of the cluster to start.
 #[derive(clap::Args)]
 pub(crate) struct Options {
     /// Stop after this number of seconds. Default: at Ctrl-C.
@@ -50,7 +50,7 @@ pub(crate) struct Programs {
     pub(crate) ballista: Option<PathBuf>,
 }
 
-/// What answers queries.
+/// Engines that answer queries.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Engines {
     Collector,
@@ -131,7 +131,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     started.and(cluster.stop())
 }
 
-/// What runs, in the order in which it ends. The bucket ends last.
+/// Running services, in the order in which they end. The bucket ends last.
 struct Cluster {
     parts: Vec<Service>,
     folder: PathBuf,

@@ -54,14 +54,14 @@ enum Command {
     SymbolLookup(symbols::LookupOptions),
 }
 
-/// What to measure.
+/// Benchmark to run.
 #[derive(Subcommand)]
 enum Bench {
     /// Counting and merging stacks: profiler-core's `CallTrie` and `Delta` against a `HashMap`.
     Trie(trie::Options),
-    /// What the sampler costs a program, against no profiler, the pprof crate and perf.
+    /// Overhead of the sampler in a program, compared with no profiler, the pprof crate and perf.
     Sampler(sampler::Options),
-    /// What a fleet costs the collector: pairs per second and core, ack latency of 10,000 agents,
+    /// Cost of a fleet for the collector: pairs per second and core, ack latency of 10,000 agents,
     /// bytes on the wire against gzipped pprof.
     Ingest(ingest::Options),
     /// Size and query time of the store: a synthetic hour, a month, a year, 100 workers, millions
@@ -76,8 +76,8 @@ enum Bench {
     Page,
     /// Names for addresses: a symbol file against `addr2line` and `llvm-symbolizer`.
     Symbols(symbols::Options),
-    /// What a task costs the thread that starts and stops it, against a span of tracing; its bytes
-    /// on the wire; exact totals at a million tasks a minute.
+    /// Cost of a task for the thread that starts and stops it, compared with a span of tracing; its
+    /// bytes on the wire; exact totals at a million tasks a minute.
     Tasks(tasks::Options),
 }
 

@@ -41,7 +41,7 @@ pub(crate) struct LookupOptions {
     file: PathBuf,
 }
 
-/// What a process cost.
+/// Cost of a process.
 #[derive(Clone, Copy)]
 struct Cost {
     wall: Duration,

@@ -1,5 +1,5 @@
-//! What a collector with the golden store answers, read by others: files of rows by DuckDB, and tasks as
-//! spans by an OTLP receiver.
+//! Answers of a collector with the golden store, read by other programs: files of rows by DuckDB, and tasks
+//! as spans by an OTLP receiver.
 
 use std::path::Path;
 use std::process::Command;

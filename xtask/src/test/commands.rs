@@ -18,7 +18,7 @@ pub(super) struct CargoCommand {
     /// The component of the toolchain that it needs.
     component: Option<&'static str>,
     environment: Option<(&'static str, &'static str)>,
-    /// What to do when it fails.
+    /// Advice for a failure.
     advice: &'static str,
 }
 
@@ -220,7 +220,7 @@ impl CargoCommand {
         bail!("`{}` failed ({status}): {}", self.text(), self.advice)
     }
 
-    /// What a person would type.
+    /// Returns the command line, as a person would type it.
     fn text(&self) -> String {
         let environment = self.environment.map(|(name, value)| format!("{name}=\"{value}\" "));
         format!("{}cargo {}", environment.unwrap_or_default(), self.arguments.join(" "))

@@ -1,4 +1,4 @@
-//! Which of our crates may depend on which: the map of ARCHITECTURE.md as rules.
+//! Allowed dependencies between our crates: the map of ARCHITECTURE.md as rules.
 
 use anyhow::{Context, Result};
 use serde_json::Value;

@@ -2,10 +2,10 @@
 
 use super::finding::Finding;
 
-/// What a new user types, and nothing else.
+/// Commands that a new user types, and nothing else.
 const SET_UP: [&str; 2] = ["cargo run --release -- demo", "cargo xtask test"];
 
-/// Checks that what the document at `path` links to exists. `exists` is asked for paths from the
+/// Checks that what the document at `path` links to exists. `exists` is called with paths from the
 /// root. Headings inside a file are not checked.
 pub(super) fn check_links(path: &str, text: &str, exists: impl Fn(&str) -> bool) -> Vec<Finding> {
     let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
@@ -76,7 +76,7 @@ fn lines_outside_code(text: &str) -> impl Iterator<Item = (String, usize)> {
     })
 }
 
-/// What a line links to: `[text](target)`, `[name]: target`, `src="target"`, `href="target"`.
+/// Returns the link targets of a line: `[text](target)`, `[name]: target`, `src="target"`, `href="target"`.
 fn targets(line: &str) -> Vec<&str> {
     let between = |open: &str, close: &[char]| -> Vec<&str> {
         line.split(open).skip(1).filter_map(|rest| rest.split(close).next()).collect()

@@ -1,8 +1,8 @@
 //! `cargo xtask tidy`: the rules of the house that no compiler checks.
 //!
-//! [`edges`] reads cargo's own account of our crates; [`source`] reads every file of ours, Rust as
-//! [`tokens`]; [`markdown`] and [`features`] read the documentation. What must stand in spite of a
-//! rule is on the list [`ALLOWED`], with its reason.
+//! [`edges`] reads cargo's own account of our crates; [`source`] reads every one of our files, Rust as
+//! [`tokens`]; [`markdown`] and [`features`] read the documentation. The list [`ALLOWED`] has the
+//! exceptions to the rules, each with its reason.
 
 mod circles;
 mod edges;
@@ -91,11 +91,11 @@ const ALLOWED: &[Allowed] = &[
     },
 ];
 
-/// Directories without sources of ours, at any depth.
+/// Directories without our sources, at any depth.
 const SKIPPED_DIRECTORIES: &[&str] =
     &[".git", "target", "node_modules", "dist", "out", "emberline-data"];
 
-/// What to do.
+/// Options of the checks.
 #[derive(clap::Args)]
 pub(crate) struct Options {
     /// Print the largest group of files that use each other, for each crate, and the references

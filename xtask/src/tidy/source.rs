@@ -107,6 +107,7 @@ pub(super) fn check(path: &str, text: &str) -> Vec<Finding> {
         }
     }
     findings.extend(wording::check(path, text));
+    findings.extend(wording::check_documentation(path, text));
     if ["ts", "tsx", "mjs", "proto"].contains(&extension) {
         findings.extend(names::check_text(path, text));
     }

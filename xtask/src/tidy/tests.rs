@@ -254,6 +254,16 @@ fn banned_phrases_are_found_across_lines_in_any_language() {
 }
 
 #[test]
+fn documentation_starts_with_a_noun_or_a_verb() {
+    let code = "//! What it is.\n\n/// Name of it.\n/// What it means.\nfn f() {\n    // What follows.\n}\n/** Whose it is. */";
+    expect![[r#"
+        a:1: a comment starts with "What": start with a noun or a verb [wording]
+        a:8: a comment starts with "Whose": start with a noun or a verb [wording]
+    "#]]
+    .assert_eq(&printed(&wording::check_documentation("a", code)));
+}
+
+#[test]
 fn statements_and_signatures_that_pack_several_are_found() {
     let check = |code: &str, expected: Expect| {
         expected.assert_eq(&printed(&style::check("a.rs", &tokens::read(code).unwrap())));

@@ -82,6 +82,27 @@ pub(super) fn check(path: &str, text: &str) -> Vec<Finding> {
     findings
 }
 
+/// The first words that paraphrase a thing instead of naming it.
+const PARAPHRASES: [&str; 4] = ["What", "Which", "Who", "Whose"];
+
+/// Finds documentation comments that do not start with a noun or a verb.
+pub(super) fn check_documentation(path: &str, text: &str) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let mut was_comment = false;
+    for (line, number) in text.lines().zip(1..) {
+        let trimmed = line.trim_start();
+        let marks = ["/// ", "//! ", "/** "];
+        let comment = marks.iter().find_map(|mark| trimmed.strip_prefix(mark));
+        let first = comment.and_then(|comment| comment.split(' ').next()).unwrap_or_default();
+        if !was_comment && PARAPHRASES.contains(&first) {
+            let text = format!("a comment starts with \"{first}\": start with a noun or a verb");
+            findings.push(Finding { rule: WORDING, path: path.into(), line: number, text });
+        }
+        was_comment = comment.is_some() || ["///", "//!"].contains(&trimmed);
+    }
+    findings
+}
+
 fn words(text: &str) -> Vec<Word> {
     let mut words: Vec<Word> = Vec::new();
     let mut was_comment = false;

@@ -160,8 +160,8 @@ static CHAINED: AtomicPtr<libc::c_void> = AtomicPtr::new(ptr::null_mut());
 static CHAINED_TAKES_INFO: AtomicBool = AtomicBool::new(false);
 /// Whether it is called for one signal only.
 static CHAINED_ONCE: AtomicBool = AtomicBool::new(false);
-/// What was installed before our handler. Locked without waiting, because a forked child may have
-/// inherited a locked one.
+/// The signal action that was installed before our handler. Locked without waiting, because a
+/// forked child may have inherited a locked one.
 static REPLACED: Mutex<Option<Replaced>> = Mutex::new(None);
 
 #[derive(Clone, Copy)]
@@ -194,10 +194,10 @@ pub(super) fn install(checked: bool) -> io::Result<Signal> {
     install_handler()
 }
 
-/// Restores what was installed before our handler. The caller has deleted all timers.
+/// Restores the signal action that was installed before our handler. The caller has deleted all timers.
 ///
-/// Our handler stays if the program has replaced it meanwhile, or if a thread that blocks the signal
-/// has one of ours pending, which would reach the program's handler.
+/// Our handler stays if the program has replaced it meanwhile. It also stays if one of our signals
+/// is pending on a thread that blocks it, because that signal would reach the program's handler.
 pub(super) fn restore() {
     let Ok(mut replaced) = REPLACED.try_lock() else {
         return;
@@ -304,7 +304,7 @@ fn install_handler() -> io::Result<Signal> {
     Ok(signal)
 }
 
-/// Copies the thread's state if the sampler asked for it. Allocates nothing, takes no lock, calls
+/// Copies the thread's state if the sampler requested it. Allocates nothing, takes no lock, calls
 /// no function of the C library and uses no thread-local variable; in particular it does not change
 /// errno.
 extern "C" fn handler(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {

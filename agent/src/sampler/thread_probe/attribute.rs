@@ -13,7 +13,7 @@ const UNSAMPLED_MAX_NS: u64 = 10_000_000_000;
 /// samples each every five seconds on average.
 const UNSAMPLED_READY_MAX_NS: u64 = 30_000_000_000;
 
-/// What happened since a thread's run delay was last read.
+/// Changes since a thread's run delay was last read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NewDelay {
     /// Time of waiting for a processor.
@@ -67,9 +67,9 @@ impl ThreadProbe {
         thread.owed = (ns > 0).then_some(OwedDelay { attribution: at, ns });
     }
 
-    /// Splits the new run delay of a thread that was seen at `before` and has run since. If it got a
-    /// processor once, it had been woken; if more often, it had been woken at least once and lost its
-    /// processor at least once, and half of the turns are taken for either.
+    /// Splits the new run delay of a thread that was seen at `before` and has run since. If it got
+    /// a processor once, it had been woken. If more often, it had been woken at least once and lost
+    /// its processor at least once, and each of the two counts for half of the turns.
     pub(super) fn split_run_delay(
         &mut self,
         thread: &mut Thread,

@@ -1,4 +1,4 @@
-//! Threads that run: each is asked for its stack by a timer on its CPU clock.
+//! Running threads: a timer on the CPU clock of each one requests its stack.
 
 use std::ops::Range;
 

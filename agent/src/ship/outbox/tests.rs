@@ -305,7 +305,7 @@ fn running_tasks_past_their_limit_are_counted() {
     assert_eq!(outbox.resend.tasks.keys().collect::<Vec<_>>(), [&TaskId(3)]);
 }
 
-/// What a collector keeps of one epoch.
+/// Data that a collector keeps of one epoch.
 #[derive(Clone, Default)]
 struct Memory {
     mark: u64,

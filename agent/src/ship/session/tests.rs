@@ -22,7 +22,7 @@ fn at(nanoseconds: i64) -> Timestamp {
     Timestamp::from_unix_ns(nanoseconds)
 }
 
-/// What a collector keeps of one epoch.
+/// Data that a collector keeps of one epoch.
 struct Collector {
     translation: Translation,
     symbols: SymbolTable,
@@ -286,7 +286,7 @@ fn large_tables_cross_in_several_messages_and_large_cycles_in_several_flushes() 
     assert_eq!((sizes.len(), full), (6, 4), "{sizes:?}");
 }
 
-/// What a collector decodes is what the symbolizer sealed: details, time by thread, and sums.
+/// A collector decodes what the symbolizer sealed: details, time by thread, and sums.
 #[test]
 fn details_threads_and_sums_of_tasks_reach_the_collector() {
     let mut agent = Agent::new();

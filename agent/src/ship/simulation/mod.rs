@@ -82,7 +82,7 @@ pub struct FlushContent {
     pub tasks: Vec<(u64, bool)>,
 }
 
-/// What an agent does.
+/// Action of an agent.
 #[derive(Debug)]
 pub enum Action {
     /// It connects to the collector with that index.

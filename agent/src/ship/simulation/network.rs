@@ -28,7 +28,7 @@ pub(super) struct SimulatedNetwork {
     deadline: Cell<Option<Instant>>,
 }
 
-/// What sockets share with their network.
+/// State that sockets share with their network.
 pub(super) struct SharedNetwork {
     now: Box<dyn Fn() -> Instant>,
     sockets: RefCell<BTreeMap<u64, SocketState>>,
@@ -36,7 +36,7 @@ pub(super) struct SharedNetwork {
     actions: RefCell<Vec<Action>>,
 }
 
-/// What a socket has received.
+/// Messages and events that a socket has received.
 #[derive(Default)]
 struct SocketState {
     /// How the attempt to connect ended.

@@ -112,8 +112,9 @@ impl Played {
     }
 }
 
-/// The answer to a ping is no message. It was taken for silence, which ended the stream of an agent without samples
-/// every 20 s; and pings delayed the repeated settings, without which a collector ends the stream after 60 s.
+/// The answer to a ping is no message. It was treated as silence, which ended the stream of an
+/// agent without samples every 20 s; and pings delayed the repeated settings, without which a
+/// collector ends the stream after 60 s.
 #[test]
 fn an_idle_stream_whose_pings_are_answered_stays_open_and_repeats_the_settings() {
     let mut played = Played::start(1);

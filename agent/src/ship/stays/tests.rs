@@ -42,7 +42,7 @@ fn a_wrong_list_names_the_url_that_is_wrong() {
     assert!(error(&many).contains("it has 17 collectors; at most 16 are allowed"));
 }
 
-/// What one collector has of one stay.
+/// State of one stay at one collector.
 #[derive(Clone, Copy, Default)]
 struct StoredStay {
     acked_seq: u64,

@@ -29,7 +29,7 @@ pub(in crate::symbols) struct Extract<'e> {
     file: &'e CachedFile,
     /// The headers of the file and of its sections.
     headers: Vec<u8>,
-    /// What follows them.
+    /// The parts that follow the headers.
     parts: Vec<Part>,
     bytes: u64,
 }

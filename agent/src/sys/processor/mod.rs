@@ -1,5 +1,5 @@
-//! What differs between processors: registers of an interrupted thread, the time stamp, and code that
-//! a signal handler needs without the C library. One file per processor, with the same names.
+//! Differences between processors: registers of an interrupted thread, the time stamp, and code
+//! that a signal handler needs without the C library. One file per processor, with the same names.
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64;

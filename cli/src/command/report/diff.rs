@@ -18,7 +18,7 @@ use crate::view::compare::{FunctionChanges, Shown, comparison, explanation, note
 use crate::view::counted;
 use crate::view::report_diff::{Total, Unit, totals_text};
 
-/// What changed, as JSON.
+/// Changes between two reports, as JSON.
 #[derive(Serialize)]
 struct Diff<'a> {
     before_run: Option<&'a str>,

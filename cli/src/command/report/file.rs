@@ -28,7 +28,7 @@ pub(super) struct ReportFile {
     pub(super) blocked: ProfilePart,
 }
 
-/// What a report says about itself.
+/// Metadata of a report.
 #[derive(Deserialize)]
 pub(super) struct About {
     pub(super) run: Option<String>,

@@ -23,7 +23,7 @@ pub(super) struct Source {
     pub(super) path: PathBuf,
     file: File,
     package: Option<Package>,
-    /// What it shares with other programs, if that is not to be looked for.
+    /// Debug information shared with other programs, if it is supplied instead of looked for.
     shared: Option<File>,
 }
 

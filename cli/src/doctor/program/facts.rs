@@ -1,4 +1,4 @@
-//! What a program's file holds.
+//! Facts about a program's file.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -116,7 +116,7 @@ impl Facts {
             self.compressed = true;
             return;
         }
-        // Damaged tables count as far as they can be read.
+        // The readable part of damaged tables counts.
         let _ = self.add_units(elf);
     }
 

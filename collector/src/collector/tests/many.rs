@@ -102,7 +102,7 @@ fn ended(rows: &[SummaryRow]) -> u64 {
     rows.iter().map(|row| row.outcomes.get(Outcome::Ok)).sum()
 }
 
-/// What every answer sums to, however it is asked for.
+/// Checks that every answer sums to `total`, whatever the query.
 fn check(collector: &Collector, total: u64) {
     assert_eq!(total_ns(collector), total);
     let filter = Filter::default();

@@ -60,7 +60,7 @@ fn spacings() -> impl Strategy<Value = Spacing> {
     prop::sample::select(vec![1, 7, 59, 600, 3_601, 20_000]).prop_map(Spacing)
 }
 
-/// What was shipped.
+/// Data that was shipped, and the collector that has it.
 struct Shipped {
     collector: Collector,
     total_ns: u64,

@@ -107,7 +107,7 @@ fn sample(sent: Sample) -> ResourceSample {
     ResourceSample { at: ms(sent.time_ms), period_ns: 500_000_000, values }
 }
 
-/// What a summary must say: count, failed, bytes, compressed bytes, duration.
+/// Expected sums of a summary: count, failed, bytes, compressed bytes, duration.
 type LinkModel = BTreeMap<(String, String, &'static str), [u64; 5]>;
 
 fn link_model(sent: &[SentTransfer], from_s: i64, to_s: i64) -> LinkModel {
@@ -401,7 +401,7 @@ fn expectations_of_many_start_times_do_not_deny_others_their_progress() {
     assert_eq!((all.rows.len(), all.omitted), (65, 6), "load starts with another one");
     assert!(all.rows.iter().any(|row| &*row.name == "load"));
     assert!(!all.rows.iter().any(|row| &*row.name == "junk-5"));
-    // A name that is asked for is counted.
+    // A requested name is counted.
     let asked = query("task=junk-5");
     assert_eq!((asked.rows.len(), asked.omitted), (1, 0));
 }
@@ -425,7 +425,7 @@ fn reopened(objects: &Objects, disk: &SimDisk) -> Collector {
         .unwrap()
 }
 
-/// What a collector knows, in words.
+/// Content of a collector, as text.
 fn known(collector: &Collector) -> Vec<String> {
     let run = |row: &Arc<crate::rows::RunRow>| format!("{:?} {}", row.run, row.id());
     let mut known: Vec<String> = read(&collector.state.telemetry).runs().all().map(run).collect();

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::query::{ThreadTimeAnswer, ThreadTimeQuery};
 
-/// What a thread does: a stack, and the same time by thread.
+/// Activities of a thread: a stack, and the same time by thread.
 const PATHS: [(&str, &str); 6] = [
     ("load;main", "load;pool#1"),
     ("load;@transfer;main", "load;@transfer;pool#1"),

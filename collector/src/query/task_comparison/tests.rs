@@ -1,4 +1,4 @@
-//! What counts as slow, and the order of names.
+//! Definition of slow tasks, and the order of names.
 
 use profiler_core::Outcome;
 

@@ -1,4 +1,4 @@
-//! What the log's mark tells: acknowledged records that are missing at its end are damage, a torn write is
+//! Meaning of the log's mark: acknowledged records that are missing at its end are damage, a torn write is
 //! not, and lost records of late data are named in answers about their time.
 
 use std::os::unix::fs::MetadataExt as _;

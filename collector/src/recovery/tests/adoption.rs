@@ -1,4 +1,4 @@
-//! The store of a collector that is gone is adopted: each acknowledged flush counts once, before, during and after.
+//! The store of a dead collector is adopted: each acknowledged flush counts once, before, during and after.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -158,7 +158,7 @@ fn an_adopter_that_is_killed_loses_nothing() {
         (0..3).for_each(|_| fleet.flush(&[0], "load;main"));
         let expected = sent(&fleet);
         crash(fleet.collector);
-        // As far as the adopter comes: its claim, the tombstone, the tables, or all but the release.
+        // The last step of the adopter: its claim, the tombstone, the tables, or all but the release.
         if step == 0 {
             std::mem::forget(Owner::claim(&objects.of_another_process(), Duration::ZERO).unwrap());
         } else {

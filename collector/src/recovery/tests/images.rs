@@ -24,7 +24,7 @@ const FOR_EVER: Retention = Retention {
     bytes_max: u64::MAX,
 };
 
-/// What was done to the disk.
+/// Recorded operations on the disk.
 struct Run {
     fleet: Fleet,
     log: Vec<Operation>,

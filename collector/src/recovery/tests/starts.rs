@@ -123,7 +123,7 @@ impl ForgetfulDisk {
         Objects::synced_by(self.clone(), self.store.clone())
     }
 
-    /// What a crash of the machine leaves.
+    /// Objects that a crash of the machine leaves.
     fn crashed(self: &Arc<Self>) -> Objects {
         let left = Objects::memory();
         for path in &*lock(&self.durable) {

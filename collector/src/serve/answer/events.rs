@@ -20,7 +20,7 @@ pub(crate) fn events(events: &[Arc<Event>]) -> api::EventsAnswer {
     api::EventsAnswer { events: events.iter().map(event).collect() }
 }
 
-/// What an event is about.
+/// Subject of an event.
 pub(crate) fn subject(event: &Event) -> api::Subject {
     match &event.subject {
         Subject::Task(row) => api::Subject::Task(Box::new(task(row, event.at))),

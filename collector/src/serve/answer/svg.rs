@@ -48,7 +48,7 @@ pub(crate) fn svg_options(
     }
 }
 
-/// What exports say about the profile: the lines above its flame graph, and the rate.
+/// Description of the profile in exports: the lines above its flame graph, and the rate.
 pub(crate) fn export_options(
     query: &ProfileQuery,
     answer: &ProfileAnswer,
@@ -126,7 +126,7 @@ fn span(range: TimeRange) -> String {
     format!("{length} from {from} to {last_day}{to} UTC")
 }
 
-/// What is hidden, by reason.
+/// Hidden time, by reason.
 fn hidden(hidden: &Hidden) -> Option<String> {
     let reasons = [
         ("outside tasks", hidden.outside.total_ns()),

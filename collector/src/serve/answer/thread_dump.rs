@@ -1,4 +1,4 @@
-//! What every thread is doing now.
+//! Current activity of every thread.
 
 use flamegraph::symbols::is_plumbing;
 use profiler_core::{Frame, FrameKind, State, Timestamp};

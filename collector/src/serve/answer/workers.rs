@@ -71,7 +71,7 @@ fn store(store: &StoreStatus) -> api::Store {
     }
 }
 
-/// What a difference between clocks means for answers, if it is large.
+/// Effect of a difference between clocks on answers, if it is large.
 fn clock_warning(ahead_ns: i64) -> Option<String> {
     let seconds = ahead_ns.unsigned_abs() as f64 / 1e9;
     let (direction, times) = if ahead_ns > 0 { ("ahead of", "late") } else { ("behind", "early") };

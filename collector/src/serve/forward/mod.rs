@@ -60,7 +60,7 @@ pub struct EncodedTasks {
     pub tasks: u64,
 }
 
-/// What a receiver is sent.
+/// Content sent to a receiver.
 #[derive(Clone)]
 pub enum ForwardContent {
     /// Profiles as `push.v1.PushRequest` of Pyroscope.
@@ -76,7 +76,7 @@ pub enum ForwardContent {
 pub struct ForwardTarget {
     /// Its address, for people; without a password.
     pub url: String,
-    /// What it is sent.
+    /// Content sent to it.
     pub content: ForwardContent,
     /// Sends it a message.
     pub send: Arc<SendMessage>,

@@ -1,4 +1,4 @@
-//! What a connection does: its requests in flight, and what it waits for.
+//! Activity of a connection: its requests in flight, and what it waits for.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

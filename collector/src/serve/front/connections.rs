@@ -30,8 +30,8 @@ const SWEEP_EVERY: Duration = Duration::from_secs(1);
 /// At most one line of the log in this time says that connections are refused.
 const REFUSED_LOG_EVERY: Duration = Duration::from_secs(60);
 
-/// Whose connections share a limit: an address of another machine, see [`network_of`]. Agents and tunnels
-/// of this machine have no limit of their own.
+/// Source of connections that share a limit: an address of another machine, see [`network_of`]. Agents and
+/// tunnels of this machine have no limit of their own.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Source {
     /// By the Unix socket.
@@ -103,7 +103,7 @@ impl Drop for Registration {
     }
 }
 
-/// Which connections make room for another one.
+/// Connections that make room for another one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Shortage {
     /// All: there are as many as may be.

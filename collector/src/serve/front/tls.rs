@@ -62,7 +62,7 @@ struct Current {
     config: Arc<ServerConfig>,
     fingerprint: Fingerprint,
     names: CertificateNames,
-    /// What the files were when they were read last, successfully or not.
+    /// Versions of the files when they were read last, successfully or not.
     version: Vec<Option<FileVersion>>,
 }
 

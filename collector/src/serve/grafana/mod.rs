@@ -1,4 +1,4 @@
-//! What Grafana's Pyroscope data source asks: the methods of `querier.v1.QuerierService` that it calls, by
+//! Requests of Grafana's Pyroscope data source: the methods of `querier.v1.QuerierService` that it calls, by
 //! the Connect protocol, and the older paths below `/pyroscope`. `docs/INTEGRATIONS.md` says how to set it
 //! up.
 

@@ -44,7 +44,7 @@ impl Encoding {
     }
 }
 
-/// What sends a message, for people.
+/// Name of the client that sends a message, for people.
 pub(super) fn client(headers: &HeaderMap) -> String {
     let value = headers.get(header::USER_AGENT).and_then(|value| value.to_str().ok());
     value.and_then(|value| value.split(' ').next()).unwrap_or("unknown").chars().take(80).collect()

@@ -14,7 +14,7 @@ use crate::limits::RETRY_AFTER;
 use crate::pushed::PushError;
 use crate::store::wal::NotLogged;
 
-/// What a failure means for its sender.
+/// Meaning of a failure for its sender.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::serve) enum Kind {
     Invalid,

@@ -61,7 +61,7 @@ impl Format {
     }
 }
 
-/// What a query says about the body.
+/// Parameters that describe the body.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Query {
     series: Series,
@@ -207,7 +207,7 @@ struct Form {
     is_cumulative: bool,
 }
 
-/// The configuration of a sample type, as far as it matters.
+/// The part of a sample type's configuration that matters.
 #[derive(Deserialize)]
 struct SampleType {
     #[serde(default)]

@@ -1,4 +1,4 @@
-//! What clients of Pyroscope and senders of OTLP push. `docs/INTEGRATIONS.md` says how to configure them.
+//! Pushes of Pyroscope clients and OTLP senders. `docs/INTEGRATIONS.md` says how to configure them.
 
 mod body;
 mod connect;
@@ -46,7 +46,7 @@ pub(super) const PUSH_PATH: &str = "/push.v1.PusherService/Push";
 /// Any client can cause these lines.
 static REJECTED: LineLimit = LineLimit::new();
 
-/// What the routes share.
+/// State that the routes share.
 #[derive(Clone)]
 struct Inlet {
     collector: Arc<Collector>,
@@ -182,7 +182,7 @@ async fn export(
     }
 }
 
-/// What a body is, by the rest of its request.
+/// Kind of a body, by the rest of its request.
 enum Content {
     Ingest(Box<Query>),
     Push { encoding: Encoding, client: String },
@@ -329,7 +329,7 @@ impl Sender {
         Err(Failure::new(Kind::Denied, text))
     }
 
-    /// Counts what became of a request.
+    /// Counts the outcome of a request.
     fn counted(
         &self,
         source: Source,

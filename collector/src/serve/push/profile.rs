@@ -28,7 +28,7 @@ pub(super) struct Profile {
     pub(super) span: Span,
     /// Compressed by gzip or not.
     pub(super) content: Bytes,
-    /// What the profile counted up to its start, if it counts from the start of its process.
+    /// Counts of the profile up to its start, if it counts from the start of its process.
     pub(super) earlier: Option<Bytes>,
     pub(super) options: ImportOptions,
     pub(super) client: String,
@@ -40,7 +40,7 @@ pub(super) struct Profile {
     pub(super) is_lines: bool,
 }
 
-/// What is in a profile.
+/// Content of a profile.
 #[derive(Debug)]
 pub(super) enum Parsed {
     Samples(Samples),

@@ -118,7 +118,7 @@ async fn settings_apply_to_agents_that_reconnect_or_connect_later() {
     assert_eq!((wanted.interval_ns, wanted.enabled), (None, Some(false)));
 }
 
-/// An agent sends Hello before its sampler starts, so that mode says nothing about a worker that is gone.
+/// An agent sends Hello before its sampler starts, so that mode says nothing about a disconnected worker.
 #[tokio::test]
 async fn the_mode_of_a_disconnected_worker_is_the_one_it_reported_or_null() {
     let running = serve().await;

@@ -1,4 +1,4 @@
-//! What a connection itself proves: the user of a Unix socket, or the names in a certificate.
+//! Identity proved by a connection itself: the user of a Unix socket, or the names in a certificate.
 
 use axum::body::Body;
 use axum::extract::Request;

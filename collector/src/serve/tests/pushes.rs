@@ -1,4 +1,4 @@
-//! What clients of Pyroscope push, over real sockets.
+//! Pushes of Pyroscope clients, over real sockets.
 
 mod connect;
 mod otlp;

@@ -92,7 +92,7 @@ impl Browser {
     }
 }
 
-/// What comes until the answer is complete, in chunks: the last one is empty.
+/// Reads until the answer is complete, in chunks: the last one is empty.
 async fn read_to_end(mut stream: BufReader<TcpStream>) -> String {
     let mut text = String::new();
     // One deadline for all lines: a stream that goes on has a line now and then.

@@ -193,7 +193,7 @@ fn telemetry(id: &str, second: i64) -> Telemetry {
     }
 }
 
-/// What a server answers to all queries, without what depends on where the data is.
+/// Answers of a server to all queries, without the parts that depend on where the data is.
 pub(super) async fn answers(running: &Running) -> Vec<(&'static str, Value)> {
     let mut all = Vec::new();
     for query in QUERIES {
@@ -311,7 +311,7 @@ async fn stores_are_answered_for_as_one_collector_with_all_their_data() {
     seal(&whole).await;
     until_alike(&whole, &reader).await;
 
-    // A collector that is gone is still answered for.
+    // Answers still include a stopped collector.
     one.end().await;
     until_alike(&whole, &reader).await;
     let stores = &reader.json("/api/v1/workers").await["stores"];

@@ -19,7 +19,7 @@ use crate::sum_cluster::{ClusterRequest, ClusterSum, SamplePiece, StoreSamples, 
 #[derive(Debug)]
 struct FilesCluster {
     place: PathBuf,
-    /// How often it was asked for one store, and for several.
+    /// Number of requests for one store, and for several.
     asked: [AtomicUsize; 2],
     is_down: AtomicBool,
 }

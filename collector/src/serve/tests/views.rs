@@ -11,7 +11,7 @@ use super::{ALL, Running, serve};
 use crate::limits::PROFILE_WORKERS_MAX;
 use crate::testing::TestWorker;
 
-/// What the page and the command line ask for unless told otherwise.
+/// Default view of the page and the command line.
 const DEFAULT_VIEW: &str = "state=cpu&outside=hidden&stacks=simple";
 
 /// A worker with time in two tasks, in each state and outside of tasks.

@@ -270,7 +270,7 @@ fn await_end(
     Ok(last.log)
 }
 
-/// What other processes see of a store's owner. It changes with each beat.
+/// State of a store's owner as other processes see it. It changes with each beat.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct OwnerSighting {
     epoch: u64,

@@ -60,7 +60,7 @@ impl BucketOperation {
     }
 }
 
-/// What this process has asked of buckets since its start. Each try counts.
+/// Requests of this process to buckets since its start. Each try counts.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct BucketTraffic {
     requests: [u64; BucketOperation::ALL.len()],

@@ -34,8 +34,8 @@ pub(crate) const ALL_COLUMNS: [Column; 4] =
 /// Bytes that are read at once to verify a checksum.
 const CHECK_BYTES: u64 = 1 << 20;
 
-/// Which rows and columns of a file to read. Rows of other periods, tasks and workers may be returned too:
-/// the caller filters.
+/// Selects the rows and columns of a file to read. Rows of other periods, tasks and workers may be returned
+/// too: the caller filters.
 #[derive(Clone, Debug)]
 pub(crate) struct Scan<'a> {
     pub(crate) periods: Range<Period>,

@@ -142,7 +142,7 @@ impl LogDisk for BucketDisk {
         }
     }
 
-    /// What a bucket has is durable.
+    /// Does nothing: data in a bucket is durable.
     fn rewrite(&mut self, _: &str, _: usize, _: &[u8]) -> io::Result<()> {
         Ok(())
     }

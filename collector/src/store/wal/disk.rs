@@ -88,7 +88,7 @@ impl LocalDisk {
         LocalDisk { quarantine: PathBuf::new(), folder, open: None, mark: None }
     }
 
-    /// The error of an operation on a new file, which names a folder that is gone.
+    /// The error of an operation on a new file, which names a deleted folder.
     fn deleted(&self, error: io::Error) -> io::Error {
         if error.kind() != io::ErrorKind::NotFound || self.folder.exists() {
             return error;

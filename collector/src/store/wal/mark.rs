@@ -11,7 +11,7 @@ use crate::rows::Second;
 /// Bytes of an encoded mark. They fit a sector, so no crash leaves half of them.
 const MARK_BYTES: usize = 24;
 
-/// What was acknowledged.
+/// The acknowledged part of the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Mark {
     /// The number of the last file.

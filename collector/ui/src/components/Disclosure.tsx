@@ -5,7 +5,7 @@ import { useId, useState } from 'preact/hooks';
 
 interface Properties {
   label: string;
-  /** What the hidden controls are set to. */
+  /** Settings of the hidden controls, as text. */
   note?: ComponentChildren;
   children: ComponentChildren;
 }

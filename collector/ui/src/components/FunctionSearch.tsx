@@ -73,7 +73,7 @@ interface SummaryProperties {
   onTransform?(kind: 'focus' | 'hide'): void;
 }
 
-/** What was searched, and how much of the profile was found. */
+/** The searched text and the share of the profile that matches. */
 export function SearchSummary({ text, result, total, viewShare, onTransform }: SummaryProperties) {
   const functions = result.functions.reduce((sum, matches) => sum + matches, 0);
   return (

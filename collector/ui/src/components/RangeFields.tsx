@@ -48,7 +48,7 @@ export function RangeFields({ range, onChange, onDone, label = '' }: Properties)
   );
 }
 
-/** What the fields mean, or what is wrong with them. */
+/** The range that the fields select, or their error. */
 export function RangeMeaning({ range }: { range: Range }) {
   const resolved = resolveRange(range, nowMs());
   if ('error' in resolved) return <span role="alert">{resolved.error}</span>;

@@ -1,4 +1,4 @@
-// What the threads of a worker do, grouped by stack.
+// Thread dump of a worker, grouped by stack.
 
 import type { StackFrame, ThreadDumpAnswer, ThreadGroup } from '../core/api';
 import { stateColor, taskColor } from '../core/colors';

@@ -9,7 +9,7 @@ export interface Layer {
   values: Float64Array;
 }
 
-/** What to draw. Times are Unix seconds. */
+/** Input of a drawing. Times are Unix seconds. */
 export interface Drawing {
   /** Size of the canvas in CSS pixels. */
   width: number;

@@ -1,4 +1,4 @@
-// What the outcomes of tasks mean.
+// Meaning of the outcomes of tasks.
 
 import type { Task, TaskName } from './api';
 

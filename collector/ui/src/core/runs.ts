@@ -2,7 +2,7 @@
 
 import type { Run } from './api';
 
-/** What ids of workers begin with whose data is an imported profile. */
+/** Prefix of the worker ids of imported profiles. */
 const IMPORT = 'import:';
 
 /** The workers to show with a run: that of an imported profile, without what others did at its time. */

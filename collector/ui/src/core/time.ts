@@ -5,7 +5,7 @@ export const NS_PER_MS = 1e6;
 export const NS_PER_S = 1e9;
 
 const DAY_MS = 86_400_000;
-/** What dates can hold. */
+/** The latest time that a `Date` can represent. */
 const DATE_MAX_MS = 8.64e15;
 
 /** Units of durations, by their names. */

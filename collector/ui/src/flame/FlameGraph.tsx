@@ -19,7 +19,7 @@ interface Properties {
   label: string;
   /** The node that fills the width. */
   zoom: number;
-  /** What the layout is made of, besides the data: panning ends when it changes. */
+  /** Inputs of the layout other than the data. Panning ends when they change. */
   shape?: string;
   upward: boolean;
   coloring: Coloring;
@@ -28,7 +28,7 @@ interface Properties {
   shown?: number;
   /** The tooltip; a comparison has its own. */
   tip?: typeof NodeTip;
-  /** What the menu of a node offers. */
+  /** Entries of a node's menu. */
   actions?: NodeAction[];
   onZoom(node: number): void;
   /** Actions on a node's function other than zooming. */
@@ -40,7 +40,7 @@ const SHOWN_NS_MIN = 1000;
 
 /** The visible part as shares of the zoomed node, so that a refreshed profile keeps it. */
 interface Panned extends Interval {
-  /** What was shown when it was panned. */
+  /** Key of the zoomed node and the layout that were panned. */
   of: string;
 }
 

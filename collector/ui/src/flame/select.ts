@@ -36,7 +36,7 @@ export function searchSelector(text: string): string {
   return prefix + (isValid(expression) ? expression : literal(expression));
 }
 
-/** What a selector compares, in words. */
+/** Description of a selector's comparison. */
 export function scopeOf(selector: string): string {
   return selector.startsWith(CRATE) ? 'crates' : selector.startsWith(FILES) ? 'files' : 'names';
 }

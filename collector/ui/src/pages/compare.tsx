@@ -330,7 +330,7 @@ const UNITS: Record<Scale, [unit: string, title: string]> = {
   task: ['per task', 'Per task'],
 };
 
-/** What the menu of a node offers: the functions of both sides cannot be filtered. */
+/** Entries of a node's menu. Functions of both sides cannot be filtered. */
 const ACTIONS: NodeAction[] = [
   ['zoom', 'Enter', 'Zoom'],
   ['find', 'f', 'Find in the graph'],

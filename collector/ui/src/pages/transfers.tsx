@@ -74,7 +74,7 @@ export function TransfersPage() {
 interface TransfersProperties {
   sums: TransferSummaryAnswer;
   range: string;
-  /** What ends the filters. */
+  /** Content at the end of the filters. */
   chosen?: preact.ComponentChildren;
 }
 

@@ -106,11 +106,11 @@ export function badEnds({ workers }: WorkersAnswer, dismissed: string[]) {
 
 /** Bad news that stays on the page until it is dismissed. */
 export interface Alert {
-  /** What is dismissed, without blanks. An alert that got worse has another one. */
+  /** Key of the dismissal, without blanks. An alert that got worse has another one. */
   id: string;
   /** The worker that it is about; none if it is about tasks. */
   worker?: string;
-  /** What happened, after the worker's name. */
+  /** The event, as text after the worker's name. */
   what: string;
   /** Since when, or at what time. */
   atMs: number;
@@ -221,7 +221,7 @@ function failedAlert({ total, tasks }: TasksAnswer): Alert[] {
   ];
 }
 
-/** What must be seen: ends of workers, silence, losses, poor sampling, failed tasks; newest first. */
+/** Alerts of all kinds: ends of workers, silence, losses, poor sampling, failed tasks; newest first. */
 export function alertsOf(fleet: WorkersAnswer, failed: TasksAnswer | undefined, dismissed: string[]): Alert[] {
   const ends = badEnds(fleet, dismissed).map(
     ({ worker, epoch, disconnect }): Alert => ({

@@ -13,7 +13,7 @@ import type {
 } from '../core/api';
 import type { ProfileBody } from '../flame/load';
 
-/** What the command line knows about the report itself. */
+/** The report's metadata, from the command line. */
 export interface About {
   /** The named run, if the report is about one. */
   run: string | null;

@@ -29,7 +29,7 @@ const EVENTS_MAX = 200;
 const BUILDS_MAX = 100;
 const WORKERS_MAX = 200;
 
-/** What a document is called, by its part. */
+/** Title of a document, by its part. */
 const TITLES = { profile: 'Profile', tasks: 'Tasks', resources: 'Resources' };
 
 const PROFILES = [
@@ -210,7 +210,7 @@ function Processes() {
   );
 }
 
-/** Which builds ran: the programs and libraries in the profile. */
+/** Builds that ran: the programs and libraries in the profile. */
 function Builds() {
   const builds = useMemo(() => answerOf('profile')?.profile.builds ?? [], []);
   if (builds.length === 0) return null;

@@ -21,7 +21,7 @@ export interface TaskColumns {
   ends: Float64Array;
 }
 
-/** What the task stream shows. */
+/** Content of the task stream. */
 export interface Stream {
   rows: TaskColumns;
   lanes: Lane[];

@@ -42,7 +42,7 @@ interface Inks {
   busy: string[];
 }
 
-/** What to draw: lines of lanes, and full records of some tasks. */
+/** Input of a drawing: lines of lanes, and full records of some tasks. */
 export interface Scene {
   /** Size of the canvas in CSS pixels. */
   size: Size;

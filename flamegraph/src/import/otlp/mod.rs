@@ -65,7 +65,7 @@ pub enum OtlpError {
     /// An index is outside of its table.
     #[error("invalid OTLP profiles: {what} {index} is outside of a table of {count}; {LAYOUT}")]
     Index {
-        /// What has the index.
+        /// Kind of the entry, such as `stack`.
         what: &'static str,
         /// The index.
         index: i32,

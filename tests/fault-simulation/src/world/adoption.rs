@@ -1,4 +1,4 @@
-//! Other processes that seal and maintain the store of a collector that is gone.
+//! Other processes that seal and maintain the store of a dead collector.
 
 use collector::simulation::adopt;
 

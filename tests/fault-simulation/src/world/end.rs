@@ -56,7 +56,7 @@ impl World {
         format!("not everything is acknowledged long after everything healed: {reports:?}")
     }
 
-    /// What all collectors that run answer.
+    /// Returns the content of every running collector.
     fn held(&self) -> Vec<HostContent> {
         let hosts = self.hosts.iter().enumerate();
         let held = hosts.filter_map(|(host, state)| {

@@ -22,7 +22,7 @@ pub(super) struct Host {
     pub(super) has_started: bool,
     /// When the paused process goes on. Its machine accepts connections and data.
     pub(super) resumes_at: Option<i64>,
-    /// What has arrived meanwhile.
+    /// Input that has arrived meanwhile.
     pub(super) unread: Vec<Unread>,
     /// Nobody answers, not even that nobody listens.
     pub(super) is_off: bool,
@@ -30,7 +30,7 @@ pub(super) struct Host {
     clock_off_ns: Arc<AtomicI64>,
 }
 
-/// What a paused process has not read.
+/// Input that a paused process has not read.
 pub(super) enum Unread {
     Message { connection: u64, message: Box<AgentMessage> },
     HangUp { connection: u64 },

@@ -52,7 +52,7 @@ impl Patience {
     }
 }
 
-/// What the threads of a group share.
+/// State that the threads of a group share.
 struct Group<'a> {
     run: &'a Run<'a>,
     rounds: u32,

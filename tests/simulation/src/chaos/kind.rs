@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::random::Random;
 
-/// What fails in a round.
+/// Kind of a round, by its fault.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Kind {
     Killed,

@@ -94,7 +94,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// What the groups share.
+/// State that the groups share.
 struct Run<'a> {
     options: &'a Options,
     begin: Instant,

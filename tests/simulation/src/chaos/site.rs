@@ -22,7 +22,7 @@ pub(super) enum Ack {
     Store,
 }
 
-/// What the collectors of a group have in common.
+/// Settings that the collectors of a group have in common.
 #[derive(Clone, Debug)]
 pub(super) struct Shared {
     pub(super) program: PathBuf,

@@ -49,16 +49,16 @@ pub(crate) fn reset(signal: c_int) {
     assert_eq!(result, 0, "{}", io::Error::last_os_error());
 }
 
-/// What a signal does.
+/// Disposition of a signal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Action {
     handler: usize,
     pub(crate) flags: c_int,
-    /// The blocked signals, as far as the kernel knows any.
+    /// The blocked signals, of those that the kernel knows.
     mask: u64,
 }
 
-/// Returns what a signal does now.
+/// Returns the current disposition of a signal.
 pub(crate) fn action(signal: c_int) -> Action {
     // SAFETY: every byte pattern of zeros is a valid `sigaction`.
     let mut action: libc::sigaction = unsafe { mem::zeroed() };

@@ -95,7 +95,7 @@ fn error_lines(text: &str) -> usize {
     text.lines().skip_while(|line| !line.starts_with("error: ")).count()
 }
 
-/// A collector in the bucket that replaces one that is gone after a moment.
+/// Starts a collector in the bucket, which replaces a dead one after a moment.
 fn start(server: &Server, prefix: &str) -> Collector {
     let mut command = Command::new(emberline());
     command.args(["serve", "--listen", "127.0.0.1:0"]);

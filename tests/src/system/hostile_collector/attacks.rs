@@ -1,4 +1,4 @@
-//! What a hostile collector may do, each on every connection.
+//! Attacks of a hostile collector, each on every connection.
 
 use std::io;
 use std::iter::repeat;
@@ -19,12 +19,12 @@ use super::server::{Attack, Peer};
 /// Most flushes that an agent sends without an answer.
 const IN_FLIGHT_MAX: u64 = 16;
 
-/// What a healthy collector gets after the attack.
+/// Data that a healthy collector gets after the attack.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Retained {
     /// Everything.
     All,
-    /// What the hostile one neither acknowledged nor rejected.
+    /// Data that the hostile one neither acknowledged nor rejected.
     Unanswered,
 }
 

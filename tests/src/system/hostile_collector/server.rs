@@ -24,7 +24,7 @@ const GRPC_PREFIX_BYTES: usize = 5;
 /// A frame with many messages.
 const FRAME_BYTES_MIN: usize = 4_096;
 
-/// What the agent did.
+/// Observed behavior of the agent.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     pub(super) connections: AtomicU64,

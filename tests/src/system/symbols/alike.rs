@@ -33,7 +33,7 @@ struct ShownFrame {
     inlined: bool,
 }
 
-/// What a worker did, by line.
+/// Profile of a worker, by line.
 struct Shown {
     /// Samples by stack.
     stacks: BTreeMap<Vec<ShownFrame>, u64>,

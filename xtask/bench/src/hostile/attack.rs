@@ -61,7 +61,7 @@ pub(super) const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// An answer that takes longer is not waited for.
 const ANSWER_MAX: Duration = Duration::from_secs(20);
 
-/// What the attackers counted.
+/// Counts of the attackers.
 #[derive(Clone, Default)]
 pub(super) struct Counters {
     /// Connections or streams that are open, or were answered.
@@ -85,7 +85,8 @@ impl Attack {
         }
     }
 
-    /// What is stored before the attack or by it, if anything: queries take longer with it, attacked or not.
+    /// Returns the name of the data stored before the attack or by it, if there is any: queries take longer with
+    /// it, attacked or not.
     pub(super) fn data(self) -> Option<&'static str> {
         match self {
             Attack::LargeFlushes => Some("with their tasks, afterwards"),
@@ -143,7 +144,7 @@ impl Attack {
         std::future::pending::<()>().await;
     }
 
-    /// What the attackers got, as a cell of the table.
+    /// Result of the attackers, as a cell of the table.
     pub(super) fn report(self, counters: &Counters) -> String {
         let count = counters.count.load(Relaxed);
         let refused = counters.refused.load(Relaxed);

@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(15);
 /// Limit on waiting for the agent to attach; one with another wire never does.
 const ATTACH_MAX: Duration = Duration::from_secs(10);
 
-/// What the reader asks, in turns.
+/// Queries of the reader, in turns.
 pub(super) const QUERIES: [&str; 3] =
     ["/api/v1/workers", "/api/v1/profile?from=-5m", "/api/v1/tasks?limit=50"];
 
@@ -47,7 +47,7 @@ struct Reads {
     round: u32,
 }
 
-/// What they saw.
+/// Measurements of the honest clients.
 pub(super) struct Measured {
     pub(super) acks: u64,
     pub(super) reads: u64,
@@ -59,7 +59,7 @@ pub(super) struct Measured {
     /// Failed queries, broken streams and rejected flushes.
     pub(super) errors: u64,
     pub(super) memory_peak_bytes: u64,
-    /// What the attackers report.
+    /// Report of the attackers.
     pub(super) attackers: String,
 }
 
@@ -101,7 +101,7 @@ impl Honest {
         self.fleet.counts().broken.load(std::sync::atomic::Ordering::Relaxed)
     }
 
-    /// What was measured since then. Queries that are still open count as failed.
+    /// Returns the measurements since [`Honest::reset`]. Queries that are still open count as failed.
     pub(super) fn measured(&self) -> Measured {
         let broken = self.broken() - self.broken_before;
         let violations = u64::from(self.fleet.check().is_err());

@@ -119,7 +119,7 @@ struct Bed {
     _folder: TempDir,
 }
 
-/// What was measured around an attack.
+/// Measurements around an attack.
 struct Attacked {
     /// Before it, if it needs data; after it, if it leaves some.
     alone_with_data: Option<Measured>,
@@ -140,7 +140,7 @@ impl Bench {
         Ok(Bed { running, honest, _folder: folder })
     }
 
-    /// What the honest clients see in the next seconds.
+    /// Measures the honest clients over the next seconds.
     fn measure(&self, bed: &mut Bed) -> Result<Measured> {
         bed.honest.reset();
         thread::sleep(self.seconds);

@@ -1,4 +1,4 @@
-//! What a fleet costs the collector: real messages over loopback to a real `emberline serve`, pinned
+//! Cost of a fleet for the collector: real messages over loopback to a real `emberline serve`, pinned
 //! to a processor of its own if the machine has several.
 
 pub(crate) mod bare;
@@ -66,7 +66,7 @@ pub(crate) struct Options {
     binary: Option<PathBuf>,
 }
 
-/// What is measured.
+/// Load to measure.
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Load {
     /// Bytes on the wire.
@@ -230,7 +230,7 @@ fn wire(options: &Options, samples: usize) -> Result<String> {
 }
 
 /// The floor of an ack's latency: how long the disk takes for a small group commit of the log, without
-/// other load of ours.
+/// our other load.
 fn sync_alone() -> Result<String> {
     /// About 10 ms of 10,000 flushes per second, as written to the log.
     const GROUP_BYTES: usize = 32 << 10;

@@ -1,5 +1,4 @@
-//! What a program that embeds the agent pays when it is built: crates, and CPU time of a build from
-//! nothing.
+//! Build cost of a program that embeds the agent: crates, and CPU time of a build from scratch.
 
 use std::collections::BTreeSet;
 use std::fs;

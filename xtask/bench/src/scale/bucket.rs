@@ -1,4 +1,4 @@
-//! What a collector with its store in a bucket asks of it in an hour, and what that costs by a price list.
+//! Requests to a bucket, in an hour, of a collector with its store there, and their cost by a price list.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ const GB_MONTH_PRICE: f64 = 0.023;
 /// The kinds of requests, by their names in the collector's metrics.
 const OPERATIONS: [&str; 4] = ["put", "get", "list", "delete"];
 
-/// What a bucket was asked for.
+/// Requests to a bucket, with their bytes and CPU time.
 #[derive(Clone, Copy, Debug)]
 struct Traffic {
     requests: [f64; OPERATIONS.len()],

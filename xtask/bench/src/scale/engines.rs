@@ -18,7 +18,7 @@ use crate::cluster::Programs;
 /// Reads queries, a line each, and answers with its cost and the sums by task.
 const PYTHON_PROGRAM: &str = include_str!("engine.py");
 
-/// What an answer cost.
+/// Cost of an answer.
 pub(super) struct Cost {
     /// Until the answer was read to its end.
     pub(super) wall_ms: f64,
@@ -50,7 +50,7 @@ impl Api {
         Api { collector, api }
     }
 
-    /// What the collector has used so far.
+    /// Returns the resources that the collector has used so far.
     pub(super) fn usage(&self) -> Result<Usage> {
         self.collector.process.usage()
     }

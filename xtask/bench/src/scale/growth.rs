@@ -46,7 +46,7 @@ struct Span {
     to: i64,
 }
 
-/// Whose time is asked for.
+/// Subject of a query: all time, or that of a task, a worker or a label.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Subject {
     All,
@@ -104,13 +104,13 @@ fn worker(number: usize) -> String {
     format!("fleet-{number}")
 }
 
-/// What each query must find, by subject and number of the span.
+/// Sums that each query must find, by subject and number of the span.
 type Expected = BTreeMap<(Subject, usize), Sums>;
 
 /// Fills and asks at each size, and prints tables.
 ///
 /// # Errors
-/// If a program fails, or an answer of ours is wrong.
+/// If a program fails, or one of our answers is wrong.
 pub(super) fn run(options: &Options, programs: &Programs) -> Result<()> {
     let load = machine::load_average();
     let scratch = tempfile::Builder::new().prefix("emberline-bench-").tempdir()?;

@@ -30,7 +30,7 @@ const DUCKDB: &str = "duckdb==2.0.0";
 /// DataFusion as its project builds it, without our views.
 const DATAFUSION: &str = "datafusion==55.0.0";
 
-/// What to measure, and its size.
+/// Selection of the measurements, and their sizes.
 #[derive(clap::Args)]
 pub(crate) struct Options {
     /// Only this part.

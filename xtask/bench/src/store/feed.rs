@@ -76,7 +76,7 @@ pub(crate) struct Fed {
     pub(crate) took: Duration,
     /// Strings, frames and nodes of the program.
     pub(crate) nodes: usize,
-    /// What each agent sent.
+    /// Records of the data that each agent sent.
     pub(crate) records: Vec<Record>,
 }
 

@@ -18,7 +18,7 @@ pub(super) struct Edge {
     pub(super) to: usize,
 }
 
-/// What one file uses of another.
+/// Names that one file uses of another.
 pub(super) struct Reference {
     /// The first line that names it.
     pub(super) line: usize,
@@ -32,7 +32,7 @@ pub(super) struct Component {
     pub(super) edges: Vec<Edge>,
 }
 
-/// What a path leads to.
+/// Target of a path.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Target {
     Module(usize),
@@ -151,12 +151,12 @@ fn reach(next: &[Vec<usize>], start: usize) -> BTreeSet<usize> {
 
 struct Resolver<'a> {
     tree: &'a Tree,
-    /// What [`Resolver::named`] found before, by module and name.
+    /// Earlier results of [`Resolver::named`], by module and name.
     known: RefCell<HashMap<(usize, String), Vec<Target>>>,
 }
 
 impl<'a> Resolver<'a> {
-    /// What `path` means in a module: a module, an item, both (their names are separate), or nothing
+    /// Resolves `path` in a module: to a module, an item, both (their names are separate), or nothing
     /// of this crate.
     fn resolve(&self, module: usize, path: &[String]) -> Vec<Target> {
         let mut targets = Vec::new();
@@ -211,7 +211,7 @@ impl<'a> Resolver<'a> {
         found
     }
 
-    /// What `name` means in a module: an item, a child, or what an import binds.
+    /// Resolves `name` in a module: to an item, a child, or the target of an import.
     fn named(&self, index: usize, name: &str) -> Vec<Target> {
         let key = (index, name.to_owned());
         if let Some(known) = self.known.borrow().get(&key) {

@@ -53,7 +53,7 @@ const ITEM_KEYWORDS: [&str; 8] =
     ["struct", "enum", "union", "fn", "trait", "type", "const", "static"];
 /// Keywords between [`ITEM_KEYWORDS`] and the name.
 const MODIFIERS: [&str; 5] = ["mut", "fn", "unsafe", "extern", "async"];
-/// What an item starts with, as opposed to a field, a variant or a match arm.
+/// Words that an item starts with, as opposed to a field, a variant or a match arm.
 const ITEM_STARTS: [&str; 9] =
     ["mod", "use", "impl", "let", "pub", "macro_rules", "unsafe", "async", "extern"];
 

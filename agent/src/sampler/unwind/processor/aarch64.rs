@@ -77,7 +77,7 @@ pub(in crate::sampler::unwind) fn interrupted_registers(
     values: &RegisterValues,
     read: &mut impl FnMut(u64) -> Result<u64, ()>,
 ) -> Option<RegisterValues> {
-    /// The kernel's frame: `siginfo_t`, then `ucontext_t`, whose registers are in the order of ours.
+    /// The kernel's frame: `siginfo_t`, then `ucontext_t`, whose registers are in our order.
     const REGISTERS_AT: u64 = (size_of::<libc::siginfo_t>()
         + offset_of!(libc::ucontext_t, uc_mcontext)
         + offset_of!(libc::mcontext_t, regs)) as u64;

@@ -1,5 +1,5 @@
-//! What the unwinder knows of a processor: its registers in the tables, its calls and its prologues. One
-//! file per processor, with the same names.
+//! The unwinder's knowledge of a processor: its registers in the tables, its calls and its
+//! prologues. One file per processor, with the same names.
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64;

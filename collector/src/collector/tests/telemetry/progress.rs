@@ -20,8 +20,8 @@ fn a_restarted_worker_expects_what_its_new_epoch_reports() {
     assert_eq!(progress(&fleet.collector, &range), ["load 0+0 of Some(17) running"]);
 }
 
-/// What a superseded life did counts as little as what it expected, so no more tasks end than are
-/// expected. The old life's tasks ended in whole and in partial seconds, sealed or not.
+/// Tasks that a superseded life ended do not count, and neither do those that it expected. So no more tasks
+/// end than are expected. The old life's tasks ended in whole and in partial seconds, sealed or not.
 #[test]
 fn progress_after_a_restart_has_the_tasks_of_the_lives_that_are_expected() {
     for sealed in [false, true] {

@@ -184,7 +184,7 @@ async fn hostile_requests_are_rejected_and_store_nothing() {
     assert_eq!(send(&running, &[JSON], request().to_string().as_bytes()).await.0, 200);
 }
 
-/// A request of protobuf as far as this test needs it.
+/// The part of a protobuf request that this test needs.
 #[derive(Clone, PartialEq, Message)]
 struct Request {
     #[prost(bytes = "vec", repeated, tag = "1")]

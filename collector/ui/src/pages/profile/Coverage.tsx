@@ -1,4 +1,4 @@
-// What the profile of one task covers. Stacks are counted by task, not by thread: if most of the thread's time
+// Coverage of the profile of one task. Stacks are counted by task, not by thread: if most of the thread's time
 // has no stacks of its own, those of all threads in the task are shown instead.
 
 import { useEffect } from 'preact/hooks';

@@ -1,4 +1,4 @@
-// What a profile shows instead of the graph: one script, because each costs a request.
+// Views of a profile other than the graph: one script, because each costs a request.
 
 export { ChartView } from './ChartView';
 export { FunctionTable } from './FunctionTable';

@@ -1,4 +1,4 @@
-// What the address asks of the collector: filters, view, threads.
+// Query to the collector from the page's address: filters, view, threads.
 
 import { rangeOf } from '../../core/address';
 import { nowMs } from '../../core/clock';
@@ -21,7 +21,7 @@ export function filtersOf(params: URLSearchParams, fixed: Params): Params {
   return [...fixed, ...valuesOf(params, names), ...states];
 }
 
-/** What of a profile is shown, by the collector's parameters. */
+/** The collector's parameters that select the visible part of a profile. */
 export function viewOf(params: URLSearchParams): Params {
   const stacks = params.get('stacks');
   return [
