@@ -17,9 +17,9 @@ export type TimeRange = {
 
 /** The body of every answer that is no success. */
 export type Failure = {
-  /** What is wrong and what is allowed. */
+  /** The problem, and what is allowed. */
   error: string,
-  /** What is allowed, where that is a list. */
+  /** Allowed values, if there is a list of them. */
   allowed?: Array<string>,
   /** Known names that are most like an unknown one. */
   nearest?: Array<string>,
@@ -30,9 +30,9 @@ export type Failure = {
 export type ProfileAnswer = {
   /** The range of the answer: larger than requested where detail is no longer retained. */
   range: TimeRange,
-  /** What was asked for. */
+  /** The query's parameters. */
   filter: Filter,
-  /** What a node is: `function` or `line`. */
+  /** Kind of the nodes: `function` or `line`. */
   by: string,
   /** Workers with samples in the range, by id; the first 1,000. */
   workers: Array<string>,
@@ -70,7 +70,7 @@ export type ProfileAnswer = {
   achieved_share: number | null,
 };
 
-/** What a query was restricted to; empty lists restrict nothing. */
+/** Restrictions of a query. Empty lists restrict nothing. */
 export type Filter = {
   /** Names of tasks. */
   tasks: Array<string>,
@@ -78,7 +78,7 @@ export type Filter = {
   workers: Array<string>,
   /** States of threads. */
   states: State[],
-  /** Whose threads: `program`, `agent` or `all`. */
+  /** Selected threads: `program`, `agent` or `all`. */
   threads: string,
 };
 
@@ -167,7 +167,7 @@ export type Totals = {
 export type TimelineAnswer = {
   /** The range of the answer. */
   range: TimeRange,
-  /** What was asked for. */
+  /** The query's parameters. */
   filter: Filter,
   /** Start of the first step, since the Unix epoch. */
   first_ns: number,
@@ -267,7 +267,7 @@ export type ThreadTimePart = {
 
 /** Answer of `/api/v1/tasks`. */
 export type TasksAnswer = {
-  /** The range that was asked for. */
+  /** The requested range. */
   range: TimeRange,
   /** Number of tasks that match. */
   total: number,
@@ -315,7 +315,7 @@ export type Task = {
   outcome: string,
   /** Why it ended that way. */
   cause: string,
-  /** Which attempt it is. */
+  /** Number of the attempt. */
   attempt: number | null,
   /** Size of its result. */
   result_bytes: number | null,
@@ -341,7 +341,7 @@ export type Phase = {
 
 /** Answer of `/api/v1/tasks?format=columns`. */
 export type TaskColumnsAnswer = {
-  /** The range that was asked for. */
+  /** The requested range. */
   range: TimeRange,
   /** Number of tasks that match. */
   total: number,
@@ -611,9 +611,9 @@ export type WorkersAnswer = {
   counts: WorkerCounts,
   /** Quotas that were met since the collector started, those with the most refusals first. */
   quotas: Array<QuotaUse>,
-  /** What foreign profilers pushed since the collector started, by source. */
+  /** Pushes of foreign profilers since the collector started, by source. */
   pushes: Array<PushCounts>,
-  /** The services that the collector asks for profiles, by name. */
+  /** The services that the collector scrapes, by name. */
   scrapes: Array<Scrape>,
   /** The servers to which the collector forwards. */
   forwards: Array<Forward>,
@@ -679,7 +679,7 @@ export type QuotaUse = {
   last: string,
 };
 
-/** What became of the requests with which foreign profilers push. */
+/** Outcomes of pushes by foreign profilers. */
 export type PushCounts = {
   /** The protocol: `pyroscope` or `otlp`; `scrape` if the collector fetched them. */
   source: string,
@@ -699,7 +699,7 @@ export type PushCounts = {
   last_rejection: string | null,
 };
 
-/** A service that the collector asks for profiles. */
+/** A service that the collector scrapes. */
 export type Scrape = {
   /** Its name. Its worker is `scrape:NAME`. */
   name: string,
@@ -717,13 +717,13 @@ export type Scrape = {
   failure: string | null,
 };
 
-/** A server to which the collector forwards, and what became of it: accepted is sent, waiting and lost. */
+/** A server to which the collector forwards, and the outcome: accepted is the sum of sent, waiting and lost. */
 export type Forward = {
   /** Its address, without a password. */
   url: string,
   /** `pyroscope` or `otlp` for profiles, `otlp_traces` for tasks. */
   protocol: string,
-  /** What is counted: `ns` of thread time, or `tasks`. */
+  /** Unit of the counts: `ns` of thread time, or `tasks`. */
   unit: string,
   /** Everything that was to be sent. */
   accepted: number,
@@ -756,7 +756,7 @@ export type Store = {
   /** How far the clock of its collector is ahead of that of the store's server, in nanoseconds; `null` until the
    * collector has sealed data while this server reads its store. */
   clock_ahead_ns: number | null,
-  /** What that means, if it is much. */
+  /** Warning about that difference, if it is large. */
   clock_warning: string | null,
 };
 
@@ -838,7 +838,7 @@ export type Epoch = {
   ticks_throttled: number,
   /** Number of the last acknowledged flush. */
   acked_seq: number,
-  /** What was sampled, against what was stored and what was lost. */
+  /** Sampled data, against stored and lost data. */
   account: LossAccount,
   /** Messages that were rejected. */
   rejected: number,
@@ -855,7 +855,7 @@ export type Disconnect = {
   reason: 'clean' | 'crashed' | 'silent' | 'rejected' | 'unknown',
   /** The reason in words. */
   cause: string,
-  /** What to do about it; `null` if nothing. */
+  /** Recommended action; `null` if there is none. */
   next_step: string | null,
   /** When the stream ended. */
   at: string,
@@ -871,7 +871,7 @@ export type Clock = {
   error_ns: number,
 };
 
-/** What an agent sampled, against what the collector stored and what either counted as lost. */
+/** Data that an agent sampled, against the data that the collector stored and that either counted as lost. */
 export type LossAccount = {
   /** Thread time that the agent sampled. */
   accepted_ns: number,
@@ -1020,7 +1020,7 @@ export type ThreadSnapshot = {
 
 /** Answer of `/api/v1/transfers`. */
 export type TransfersAnswer = {
-  /** The range that was asked for. */
+  /** The requested range. */
   range: TimeRange,
   /** Number of transfers that match. */
   total: number,
@@ -1164,7 +1164,7 @@ export type Bandwidth = {
 
 /** Answer of `/api/v1/resources`. */
 export type ResourcesAnswer = {
-  /** The range that was asked for. */
+  /** The requested range. */
   range: TimeRange,
   /** Files of the store that could not be read. */
   corrupt_files: Array<string>,
@@ -1248,7 +1248,7 @@ export type FleetEvent = {
   at: string,
   /** When the collector learned of it, since the Unix epoch. */
   at_ns: number,
-  /** What it is about. */
+  /** Its subject. */
   data: Record<string, unknown>,
 };
 

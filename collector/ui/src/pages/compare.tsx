@@ -138,8 +138,7 @@ export function ComparePage() {
   const answer = useQuery<Comparison>(
     JSON.stringify([key, name, view, scale]),
     (signal) => {
-      const url = (side: Side) =>
-        apiUrl('profile', queryOf(name === null ? side : { ...side, tasks: [name] }, view));
+      const url = (side: Side) => apiUrl('profile', queryOf(name === null ? side : { ...side, tasks: [name] }, view));
       return fetchComparison([url(before), url(after)], scale, ended, signal);
     },
     live,

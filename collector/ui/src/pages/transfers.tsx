@@ -36,11 +36,7 @@ export function TransfersPage() {
     const { from, to } = requestRange(range);
     return apiUrl('transfers', new URLSearchParams([['from', from], ['to', to], ...filters, ...more]));
   };
-  const sums = useQuery<TransferSummaryAnswer>(
-    key,
-    (signal) => fetchJson(query([['summary', 'true']]), signal),
-    live,
-  );
+  const sums = useQuery<TransferSummaryAnswer>(key, (signal) => fetchJson(query([['summary', 'true']]), signal), live);
   const rows = useQuery<TransfersAnswer>(
     key,
     (signal) => fetchJson(query([['limit', String(ROWS)]]), signal),

@@ -299,12 +299,7 @@ impl Fleet<'_> {
     }
 
     /// Asks a query in rounds. Returns the cells with its wall and CPU time.
-    fn rounds(
-        &self,
-        engine: &mut dyn Engine,
-        query: &Query,
-        expected: &Sums,
-    ) -> Result<String> {
+    fn rounds(&self, engine: &mut dyn Engine, query: &Query, expected: &Sums) -> Result<String> {
         let mut walls = Vec::new();
         let mut cpus = Vec::new();
         for round in 0..=self.options.rounds {
