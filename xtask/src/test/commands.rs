@@ -192,6 +192,9 @@ pub(super) const TEST_QUICK: CargoCommand = CargoCommand {
         "--bins",
         "--test=[!gmsw]*",
         "--test=memory",
+        "--",
+        // As long as half of the collector's other unit tests.
+        "--skip=a_crash_at_any_point_leaves_a_whole_version",
     ],
     ..TEST
 };
