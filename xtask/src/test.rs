@@ -1,9 +1,10 @@
 //! `cargo xtask test`: everything that a change must pass, in the order in which it fails fastest.
 //!
 //! All steps use the release profile. Tests need it, because the demo's linear algebra and the
-//! sampler are too slow without; only unit tests are compiled without optimization ([`compiler`]). clippy and rustdoc use it because they then share build scripts
-//! and procedural macros with the build: for xtask alone, after a build, clippy took 25 s of CPU
-//! time instead of 54 s in the debug profile.
+//! sampler are too slow without. Only unit tests are compiled without optimization ([`compiler`]).
+//! Clippy and rustdoc use it because they then share build scripts and procedural macros with the
+//! build: for xtask alone, after a build, clippy took 25 s of CPU time instead of 54 s in the debug
+//! profile.
 
 mod background;
 mod commands;

@@ -187,7 +187,7 @@ impl Corrections {
     /// Returns the offset that is used.
     ///
     /// The first one is zero unless `best` rules that out. Most clocks are synchronized, and the first exchange
-    /// is often slow in one direction, because programs start: its middle was off by 45 ms on a busy machine.
+    /// is often slow in one direction, because programs start: its middle can be off by half of its length.
     fn update(&mut self, best: Offset, now: Timestamp) -> i64 {
         let now = now.unix_ns();
         let Offset { mut offset_ns, error_ns } = best;
