@@ -33,7 +33,7 @@ pub(crate) enum Identity {
     User(u32),
     /// The holders of this token.
     Token(TokenId),
-    /// The collector itself, for the services that it scrapes.
+    /// The collector itself, as the sender of scraped profiles.
     Collector,
 }
 
