@@ -42,6 +42,8 @@ const CRASHED: u32 = 3;
 struct Answer {
     state: AtomicU32,
     registers: [AtomicU64; REGISTERS],
+    /// Address of the interrupted registers, which the kernel stores on the thread's stack.
+    context: AtomicUsize,
     words: AtomicUsize,
     frames: AtomicUsize,
     stack: UnsafeCell<[u64; STACK_WORDS]>,
@@ -55,6 +57,7 @@ unsafe impl Sync for Answer {}
 static ANSWER: Answer = Answer {
     state: AtomicU32::new(ANSWERED),
     registers: [const { AtomicU64::new(0) }; REGISTERS],
+    context: AtomicUsize::new(0),
     words: AtomicUsize::new(0),
     frames: AtomicUsize::new(0),
     stack: UnsafeCell::new([0; STACK_WORDS]),
@@ -70,6 +73,7 @@ extern "C" fn handler(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
     for (index, slot) in ANSWER.registers.iter().enumerate() {
         slot.store(register(machine, index), Ordering::Relaxed);
     }
+    ANSWER.context.store(context.addr(), Ordering::Relaxed);
     let sp = ANSWER.registers[SP].load(Ordering::Relaxed);
     // SAFETY: it takes nothing and returns the address of this thread's control block, which is at the
     // upper end of the stack that the C library created for it.
@@ -89,13 +93,15 @@ extern "C" fn handler(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
 /// Walks the interrupted thread's stack in place.
 extern "C" fn walk() {
     let pc = ANSWER.registers[PC].load(Ordering::Relaxed);
+    let context = ANSWER.context.load(Ordering::Relaxed);
     let found: *mut u64 = ANSWER.found.get().cast();
     let mut count = 0;
     let mut inside = false;
     let each = |frame: &backtrace::Frame| {
         let address = frame.ip().addr() as u64;
-        // Frames above the interrupted instruction belong to the handler.
-        inside |= address == pc;
+        // Frames above the interrupted instruction belong to the handler. The last of them is the signal
+        // trampoline, which may be the interrupted code, too.
+        inside |= address == pc && frame.sp().addr() > context;
         // The outermost frame may be followed by one without an address.
         if inside && address != 0 {
             // SAFETY: `count` is below the array's length; only the handler uses the array now.
