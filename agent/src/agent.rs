@@ -90,8 +90,8 @@ impl Agent {
         self.threads.control.mode()
     }
 
-    /// Stops sampling, flushes for at most the flush timeout, and returns the final report. What the
-    /// collector has not acknowledged by then is `unacked_ns` in it.
+    /// Stops sampling, flushes for at most the flush timeout, and returns the final report. Time that the
+    /// collector has not acknowledged by then is its `unacked_ns`.
     pub fn finish(mut self) -> crate::ShipReport {
         self.end()
     }

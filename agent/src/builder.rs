@@ -68,8 +68,8 @@ impl AgentBuilder {
     /// `http://127.0.0.1:4747`.
     ///
     /// Several collectors are separated by commas, at most 16. Each worker has an order of its own, ships to
-    /// the first one, goes on to the next one if it does not answer for 5 seconds, and returns. What a
-    /// collector acknowledged stays there: no sample counts at two of them.
+    /// the first one, goes on to the next one if it does not answer for 5 seconds, and returns. Samples
+    /// stay at the collector that acknowledged them: none counts at two of them.
     pub fn collector(mut self, url: impl Into<String>) -> Self {
         self.collector = Some(url.into());
         self

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-/// How much of this process the sampler can see. What the system refuses comes with the reason, as
+/// How much of this process the sampler can see. Each refusal of the system has its reason, as
 /// text for a person.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]

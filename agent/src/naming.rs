@@ -13,7 +13,7 @@ pub(crate) const SYMBOL_UPLOAD_VARIABLE: &str = "EMBERLINE_SYMBOL_UPLOAD";
 /// are always named by the agent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Symbols {
-    /// The agent, from the files of its process. What has no name there is left to the collector.
+    /// The agent, from the files of its process. Addresses without a name there are left to the collector.
     #[default]
     Agent,
     /// The collector. The agent ships build ids and offsets, and reads no symbols.

@@ -40,7 +40,7 @@ use crate::{fork, log};
 ///
 /// Nothing of this fails or ends the program. Without an agent this call takes at most 11 s, usually some tens
 /// of milliseconds. The guard's end takes at most 31 s, after 10 s for a last flush if the agent is the
-/// report's own; usually less than a second, or three if an agent was running. What went wrong is
+/// report's own; usually less than a second, or three if an agent was running. An error is
 /// one line: an event of `tracing`, or on standard error without a subscriber. To handle it, call
 /// [`ReportGuard::finish`].
 pub fn report(file: impl AsRef<Path>) -> ReportGuard {

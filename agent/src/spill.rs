@@ -128,7 +128,7 @@ impl Spill {
         self.additions.fetch_add(1, Ordering::Release);
     }
 
-    /// Takes the sums, on the symbolizer's thread. What is added meanwhile is taken now or the next
+    /// Takes the sums, on the symbolizer's thread. A sum that is added meanwhile is taken now or the next
     /// time, and a duration may come one call before its count; nothing is taken twice or missed.
     pub(crate) fn take(&self, mut each: impl FnMut(SpillSum)) {
         if self.additions.swap(0, Ordering::Acquire) == 0 {

@@ -49,7 +49,7 @@ fn work(seed: u64) -> u64 {
 
 /// The program: prints the memory that it took more.
 fn program() {
-    // What the program itself needs is there before the agent is.
+    // The program's own memory is there before the agent is.
     work(1);
     let before = memory();
     let agent = Agent::builder().worker("small").start_local().unwrap();

@@ -464,7 +464,7 @@ mod tests {
                     \"https://[hidden]@b/prof?key=[hidden],name=y\", \"http://c\"]  \
                     # EMBERLINE_SERVE_SCRAPE\n";
         assert!(printed(&merged).contains(line), "{}", printed(&merged));
-        // What has no URL before it is an error of the option itself.
+        // A key without a URL before it is an error of the option itself.
         assert_eq!(scrapes("name=x,http://a"), ["name=x", "http://a"]);
     }
 

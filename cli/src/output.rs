@@ -111,14 +111,22 @@ pub(crate) fn write_file(path: &Path, data: &[u8]) -> anyhow::Result<()> {
     })
 }
 
+/// Checks that a file can be written at `path` later, before work whose result would be lost otherwise.
+pub(crate) fn check_writable(path: &Path) -> anyhow::Result<()> {
+    let failed = || format!("could not write {}", path.display());
+    if is_written_directly(path) {
+        return File::options().write(true).open(path).map(drop).with_context(failed);
+    }
+    let Replacement { part, .. } = Replacement::of(path).with_context(failed)?;
+    File::create_new(&part).and_then(|_| fs::remove_file(&part)).with_context(failed)
+}
+
 fn replace_with<T>(path: &Path, make: impl FnOnce(File) -> anyhow::Result<T>) -> anyhow::Result<T> {
     let failed = || format!("could not write {}", path.display());
-    if fs::metadata(path).is_ok_and(|known| !known.is_file()) {
+    if is_written_directly(path) {
         return make(File::options().write(true).open(path).with_context(failed)?);
     }
-    // The target of a link is replaced, not the link.
-    let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let part = part_name(&target).with_context(failed)?;
+    let Replacement { target, part } = Replacement::of(path).with_context(failed)?;
     let file = File::create_new(&part).with_context(failed)?;
     let made =
         make(file).and_then(|made| fs::rename(&part, &target).with_context(failed).map(|()| made));
@@ -129,15 +137,30 @@ fn replace_with<T>(path: &Path, make: impl FnOnce(File) -> anyhow::Result<T>) ->
     made
 }
 
-/// A name next to `path`, so on the same file system, that no other run uses.
-fn part_name(path: &Path) -> io::Result<PathBuf> {
-    let name = path
-        .file_name()
-        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the path names no file"))?;
-    let mut part = std::ffi::OsString::from(".");
-    part.push(name);
-    part.push(format!(".{}.part", std::process::id()));
-    Ok(path.with_file_name(part))
+/// Whether anything but a regular file is there.
+fn is_written_directly(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|known| !known.is_file())
+}
+
+/// A file that takes the place of another one when it is complete.
+struct Replacement {
+    target: PathBuf,
+    /// Next to the target, so on the same file system, with a name that no other run uses.
+    part: PathBuf,
+}
+
+impl Replacement {
+    fn of(path: &Path) -> io::Result<Replacement> {
+        // The target of a link is replaced, not the link.
+        let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let name = target
+            .file_name()
+            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the path names no file"))?;
+        let mut part = std::ffi::OsString::from(".");
+        part.push(name);
+        part.push(format!(".{}.part", std::process::id()));
+        Ok(Replacement { part: target.with_file_name(part), target })
+    }
 }
 
 #[cfg(test)]
@@ -180,5 +203,22 @@ mod tests {
         let error = write_file(Path::new("/no/such/folder/p.svg"), b"").unwrap_err();
         assert_eq!(error.to_string(), "could not write /no/such/folder/p.svg");
         assert!(write_file(Path::new("/"), b"").is_err());
+    }
+
+    #[test]
+    fn a_check_fails_as_the_write_would_and_leaves_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("p.svg");
+        check_writable(&path).unwrap();
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+        fs::write(&path, "old").unwrap();
+        check_writable(&path).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"old");
+        check_writable(Path::new("/dev/null")).unwrap();
+        for impossible in ["/no/such/folder/p.svg", "/"] {
+            let path = Path::new(impossible);
+            let error = check_writable(path).unwrap_err();
+            assert_eq!(error.to_string(), write_file(path, b"").unwrap_err().to_string());
+        }
     }
 }

@@ -160,7 +160,7 @@ struct Writer {
 }
 
 impl Log {
-    /// A log whose files were read. What they hold is applied already.
+    /// A log whose files were read. Their records are applied already.
     pub(crate) fn new(
         wal: Wal,
         found: LogContents,

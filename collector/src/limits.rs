@@ -216,8 +216,8 @@ pub const DISK_RESERVE_BYTES: u64 = 32 << 20;
 /// How often the disk's free space is checked, and how long a full disk is left alone.
 pub const DISK_CHECK_EVERY: Duration = Duration::from_secs(1);
 
-/// How far ahead of the collector's clock any time may be. What is further ahead comes from a wrong
-/// clock, and would outlive everything else.
+/// How far ahead of the collector's clock any time may be. A later time comes from a wrong
+/// clock, and its rows would outlive everything else.
 pub const AHEAD_MAX: Duration = Duration::from_secs(60 * 60);
 
 /// How far behind the collector's clock a cycle of a live agent may start or a task end: longer than the

@@ -1,8 +1,8 @@
 //! Sealing: rows in memory become tables, and the log is cut behind them. One thread does this, and
 //! maintains the tables.
 //!
-//! The log is cut at a moment at which nothing is being applied. What is in memory then, with the
-//! acknowledged sequence numbers of the sessions, is exactly what the files before the cut hold. These
+//! The log is cut at a moment at which nothing is being applied. The rows in memory then, with the
+//! acknowledged sequence numbers of the sessions, are exactly those of the files before the cut. These
 //! files are removed once the tables hold it.
 
 use std::io;

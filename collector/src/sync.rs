@@ -1,8 +1,7 @@
 //! Locks that ignore poisoning.
 //!
-//! A panic under a lock is a bug of Emberline. What it may have left half done belongs to the flush
-//! of one agent, and that agent's loss account shows it (`balanced: false`). Refusing all other
-//! agents from then on would lose more.
+//! A panic under a lock is a bug of Emberline. It interrupts the flush of one agent, whose loss account
+//! shows it (`balanced: false`). Refusing all other agents from then on would lose more.
 
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 

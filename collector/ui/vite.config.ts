@@ -43,7 +43,7 @@ const compiledWhole: Plugin = {
 
 /**
  * Chunks: the frame of all views with what most of them need, what all views with a flame graph need, and
- * what shows tasks. What is shown instead of the graph is loaded later. Each further chunk costs a request,
+ * what shows tasks. The views that replace the graph are loaded later. Each further chunk costs a request,
  * and users visit more than one view.
  */
 const COMMON =

@@ -218,7 +218,7 @@ pub(crate) fn functions_at<R: Reader<Offset = usize>>(
                     caller.file = file.transpose()?.unwrap_or_default();
                 }
                 functions.push(inlined.names(unit, &mut origins, Reached::DIRECTLY)?);
-                // What follows it can not contain the address as well.
+                // Entries after it cannot contain the address as well.
                 depth = inner_depth;
             }
             _ => entries.skip_attributes(abbreviation.attributes())?,

@@ -57,7 +57,7 @@ pub(crate) struct Sampler {
 }
 
 impl Sampler {
-    /// Prepares to sample this process, on the thread that will do it. What the system refuses
+    /// Prepares to sample this process, on the thread that will do it. A refusal of the system
     /// reduces the [mode](Mode), which is logged once.
     pub(crate) fn new(
         options: SamplerOptions,

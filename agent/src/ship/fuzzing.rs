@@ -161,7 +161,7 @@ pub fn replies(streams: &[&[u8]]) -> Conversation {
 pub fn connection(bytes: &[u8]) -> Conversation {
     let Ok((ours, mut theirs)) = UnixStream::pair() else { return Conversation::default() };
     let _ = theirs.set_nonblocking(true);
-    // What has no room in the socket's buffer is lost, as on a connection that breaks.
+    // Bytes without room in the socket's buffer are lost, as on a connection that breaks.
     let _ = theirs.write(bytes);
     let _ = theirs.shutdown(Shutdown::Write);
     let file = File::from(OwnedFd::from(ours));

@@ -22,7 +22,7 @@ use crate::sys::socket;
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Bytes that the collector may send at once, and per second after that. A collector sends a few
-/// hundred bytes a second. What it sends faster waits in the system's buffers, and then at its side.
+/// hundred bytes a second. Faster messages wait in the system's buffers, and then at its side.
 const RECEIVE_BYTES_MAX: u32 = 64 << 10;
 const RECEIVE_BYTES_PER_SECOND: u32 = 16 << 10;
 

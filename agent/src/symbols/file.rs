@@ -241,7 +241,7 @@ mod tests {
         assert_eq!(file.byte(length as u64), Err(Unreadable));
         assert_eq!(file.find(200, 300, length as u64), Ok(Some(451)));
         assert_eq!(file.find(251, 0, length as u64), Ok(None));
-        // What would have been a signal with a mapped file.
+        // With a mapped file this would have been a signal.
         shortened.set_len(100).unwrap();
         assert_eq!(file.read(length as u64 / 2, &mut [0; 4]), Err(Unreadable));
     }

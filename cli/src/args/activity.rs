@@ -7,12 +7,12 @@ use super::query::{AskArgs, FileArgs, OutputArgs, RangeArgs, Threads, UrlArgs};
 /// `emberline time`
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
-    emberline time                                  tasks and phases, last 5 minutes\n  \
-    emberline time --by thread --worker worker-3    each thread of one worker\n  \
-    emberline time --run nightly --format json      for programs\n  \
-    emberline time --from -1h -o timeline.parquet   each task, step by step\n\n\
-    Each thread's time is split exactly: running, ready but waiting for a CPU, and blocked, by kind of\n\
-    call. A thread that waits outside any task is idle.")]
+    emberline time                                 tasks and their phases\n  \
+    emberline time --by thread --worker worker-3   each thread of one worker\n  \
+    emberline time --run nightly --format json     for programs\n  \
+    emberline time --from -1h -o timeline.parquet  each task, step by step\n\n\
+    Each thread's time is split exactly: running, ready but waiting for a CPU, and blocked, by \
+    kind of call. A thread that waits outside any task is idle.")]
 pub(crate) struct TimeArgs {
     #[command(flatten)]
     pub(crate) url: UrlArgs,
@@ -48,8 +48,8 @@ pub(crate) enum TimeRow {
 /// `emberline transfers`
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
-    emberline transfers                               totals by link and by type\n  \
-    emberline transfers --rows --limit 100            the latest, one by one\n  \
+    emberline transfers                     totals by link and by type\n  \
+    emberline transfers --rows --limit 100  the latest, one by one\n  \
     emberline transfers --from -1h --worker worker-3 --direction incoming\n  \
     emberline transfers --rows --from -1h -o transfers.parquet")]
 pub(crate) struct TransfersArgs {
@@ -97,10 +97,10 @@ pub(crate) enum Direction {
 /// `emberline resources`
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
-    emberline resources                               all measures of all workers, last 5 minutes\n  \
+    emberline resources                               all measures, last 5 minutes\n  \
     emberline resources --measure process_memory --worker worker-3\n  \
-    emberline resources --measure process_memory --run monday --and-run tuesday --align\n  \
-    emberline resources --run monday --and-run tuesday --align --format html -o memory.html\n  \
+    emberline resources --run monday --and-run tuesday --align\n  \
+    emberline resources --run monday --and-run tuesday --align -o memory.html\n  \
     emberline resources --from -1d -o series.parquet  each point of each series\n\n\
     TREND runs from the start of the range to its end; its top is the largest average.")]
 pub(crate) struct ResourcesArgs {
@@ -155,12 +155,12 @@ pub(crate) enum ResourcesFormat {
 /// `emberline watch`
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
-    emberline watch                                   until all expected tasks are done\n  \
+    emberline watch         until all expected tasks are done\n  \
     emberline watch --task load --task solve\n  \
-    emberline watch --once                            a table of the current progress\n\n\
-    Workers announce how many tasks they expect. When these have ended, it waits up to 10 s for other\n\
-    running tasks. Without a terminal nothing is drawn until the end.\n\
-    Exit code 1: a task failed or was lost.")]
+    emberline watch --once  a table of the current progress\n\n\
+    Workers announce how many tasks they expect. When these have ended, it waits up to 10 s for \
+    other running tasks. Without a terminal nothing is drawn until the end. Exit code 1: a task \
+    failed or was lost.")]
 pub(crate) struct WatchArgs {
     #[command(flatten)]
     pub(crate) ask: AskArgs,
@@ -180,7 +180,7 @@ pub(crate) struct WatchArgs {
 /// `emberline runs`
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
-    emberline runs                                    the newest first\n  \
+    emberline runs  the newest first\n  \
     emberline runs --name nightly --format json")]
 pub(crate) struct RunsArgs {
     #[command(flatten)]
@@ -201,9 +201,9 @@ pub(crate) struct RunsArgs {
 #[command(
     arg_required_else_help = true,
     after_help = "Examples:\n  \
-    emberline run start nightly                       from now on\n  \
-    emberline run stop nightly                        until now\n  \
-    emberline tasks --summary --run nightly           what happened in it"
+        emberline run start nightly              from now on\n  \
+        emberline run stop nightly               until now\n  \
+        emberline tasks --summary --run nightly  what happened in it"
 )]
 pub(crate) struct RunArgs {
     #[command(subcommand)]
@@ -213,11 +213,13 @@ pub(crate) struct RunArgs {
 #[derive(Subcommand, Debug)]
 pub(crate) enum RunCommand {
     /// Start a run of this name now.
-    #[command(after_help = "Examples:\n  emberline run start nightly\n  \
+    #[command(after_help = "Examples:\n  \
+        emberline run start nightly\n  \
         emberline run start \"build 1234\" --url http://127.0.0.1:4747")]
     Start(RunNameArgs),
     /// Stop the open run of this name now.
-    #[command(after_help = "Examples:\n  emberline run stop nightly\n  \
+    #[command(after_help = "Examples:\n  \
+        emberline run stop nightly\n  \
         emberline run stop \"build 1234\" --url http://127.0.0.1:4747")]
     Stop(RunNameArgs),
 }

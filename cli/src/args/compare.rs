@@ -7,19 +7,20 @@ use super::query::{OutputArgs, UrlArgs};
 /// `emberline compare`
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
-    emberline compare                                       the last 5 minutes with the 5 before\n  \
+    emberline compare                                with the 5 minutes before\n  \
     emberline compare --before 16:00..16:30 --after 17:00..17:30\n  \
-    emberline compare --before -2h..-1h --task load         one task name, in detail\n  \
+    emberline compare --before -2h..-1h --task load  one task name, in detail\n  \
     emberline compare --before-run monday --after-run tuesday\n  \
     emberline compare --before-worker w-1 --after-worker w-2 --after -1h..\n  \
-    emberline compare --before-label version=1.4 --after-label version=1.5 --after -1d..\n  \
-    emberline compare --task load -o change.svg             flame graph of the difference\n\n\
-    A change \"exceeds noise\" if it is larger than chance explains, given the number of tasks and how\n\
-    much each side fluctuates; of such changes at most 5% are expected to be false alarms. \"too few\":\n\
-    with so few tasks no change could exceed noise. For the names that changed most, the functions\n\
-    whose self time per task, running and waiting, changed most follow.\n\n\
-    The flame graph compares shares of the time of tasks, running and waiting, so that sides of different\n\
-    lengths compare: red functions have a larger share after, blue ones a smaller one.")]
+    emberline compare --before-label v=1.4 --after-label v=1.5 --after -1d..\n  \
+    emberline compare --task load -o change.svg      flame graph of the difference\n\n\
+    A change \"exceeds noise\" if it is larger than chance explains, given the number of tasks \
+    and how much each side fluctuates; of such changes at most 5% are expected to be false \
+    alarms. \"too few\": with so few tasks no change could exceed noise. For the names that \
+    changed most, the functions whose self time per task, running and waiting, changed most \
+    follow.\n\n\
+    The flame graph compares shares of the time of tasks, running and waiting, so that sides of \
+    different lengths compare: red functions have a larger share after, blue ones a smaller one.")]
 pub(crate) struct CompareArgs {
     #[command(flatten)]
     pub(crate) url: UrlArgs,

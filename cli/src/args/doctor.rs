@@ -7,12 +7,12 @@ use super::query::UrlArgs;
 /// `emberline doctor`
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
-    emberline doctor                                  this machine, the collector, its workers\n  \
-    emberline doctor target/release/worker            names, lines and unwind tables of a program\n  \
-    emberline doctor 4711                             the program of a running process\n  \
-    emberline doctor --format json | jq .             for programs\n\n\
-    Each line is ok, warn or bad, with advice. Run it where the workers run: as their user, in their\n\
-    container. Exit code 1: a check is bad.")]
+    emberline doctor                        machine, collector, workers\n  \
+    emberline doctor target/release/worker  names and tables of a program\n  \
+    emberline doctor 4711                   the program of a running process\n  \
+    emberline doctor --format json | jq .   for programs\n\n\
+    Each line is ok, warn or bad, with advice. Run it where the workers run: as their user, in \
+    their container. Exit code 1: a check is bad.")]
 pub(crate) struct DoctorArgs {
     /// Check a program instead of this machine: whether its file, or that of a process id, has names,
     /// source lines and unwind tables.

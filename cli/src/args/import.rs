@@ -17,14 +17,15 @@ use super::query::{UrlArgs, milliseconds};
     perf script | emberline import - --run perf\n  \
     py-spy record -f raw -o app.txt -- python app.py; emberline import app.txt\n  \
     emberline profile --run monday\n\n\
-    Formats, recognized by content, compressed by gzip or not: pprof; collapsed stacks of Emberline,\n\
-    async-profiler and py-spy; the text of perf script; speedscope; the Firefox Profiler (also of\n\
-    samply); CPU profiles of Chrome and Node.js.\n\n\
-    Each file becomes a run and a worker import:NAME, whose labels say source=import. A collector with\n\
-    tokens needs one of role agent that covers it:\n  \
+    Formats, recognized by content, compressed by gzip or not: pprof; collapsed stacks of \
+    Emberline, async-profiler and py-spy; the text of perf script; speedscope; the Firefox \
+    Profiler (also of samply); CPU profiles of Chrome and Node.js.\n\n\
+    Each file becomes a run and a worker import:NAME, whose labels say source=import. A \
+    collector with tokens needs one of role agent that covers it:\n  \
     emberline token new --role agent --worker 'import:*'\n\n\
-    Importing the same file at the same time again changes nothing. A profile that is older than the\n\
-    collector's --retention-rollups is rejected; beyond --retention-seconds it is shown by minute.")]
+    Importing the same file at the same time again changes nothing. A profile that is older than \
+    the collector's --retention-rollups is rejected; beyond --retention-seconds it is shown by \
+    minute.")]
 pub(crate) struct ImportArgs {
     /// Files to import; - for stdin.
     #[arg(required = true, value_name = "FILE")]

@@ -69,15 +69,16 @@ pub(crate) const LISTEN_DEFAULT: &str = "127.0.0.1:4747";
     propagate_version = true,
     max_term_width = 80,
     after_help = "Start here:\n  \
-        emberline demo --seconds 20     run a fleet for 20 s, then look at out/profile.svg\n\n\
+        emberline demo --seconds 20   run a fleet for 20 s; then see out/profile.svg\n\n\
         Environment:\n  \
         EMBERLINE_URL         collector URL, like --url\n  \
         EMBERLINE_TOKEN_FILE  file with the token for the collector, if it needs one\n  \
         EMBERLINE_TOKEN       the token itself; a file is safer\n  \
-        EMBERLINE_CA_FILE     certificate authorities for https URLs, instead of the system's\n  \
-        EMBERLINE_CERT_FILE   this client's own certificate, and EMBERLINE_KEY_FILE its key\n  \
-        EMBERLINE_LOG         log level on stderr: error, warn, info, debug, trace, or a filter\n                        \
-        such as emberline_collector=debug\n  \
+        EMBERLINE_CA_FILE     certificate authorities for https URLs\n  \
+        EMBERLINE_CERT_FILE   this client's own certificate\n  \
+        EMBERLINE_KEY_FILE    its key\n  \
+        EMBERLINE_LOG         error, warn, info, debug, trace, or a filter such as\n                        \
+        emberline_collector=debug\n  \
         NO_COLOR              no colors on stderr, if set and not empty"
 )]
 pub(crate) struct Cli {
@@ -195,6 +196,11 @@ mod tests {
             for line in command.render_long_help().to_string().lines() {
                 let columns = line.chars().count();
                 assert!(columns <= 80, "{}: {columns} columns: {line}", command.get_name());
+            }
+            // Otherwise the end of an example is on a line of its own, at the margin.
+            let examples = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            for line in examples.lines().filter(|line| line.starts_with("  ")) {
+                assert!(line.chars().count() <= 80, "{}: broken: {line}", command.get_name());
             }
             let shown = command.get_subcommands().filter(|one| !one.is_hide_set());
             commands.extend(shown.map(|one| one.clone().term_width(80)));

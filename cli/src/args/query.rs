@@ -78,9 +78,9 @@ impl OutputArgs {
 /// `emberline profile`
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
-    emberline profile                                 hottest functions, last 5 minutes\n  \
-    emberline profile -o profile.svg                  flame graph; open it in a browser\n  \
-    emberline profile -o profile.html                 the page's views of it, in one file\n  \
+    emberline profile                                 hottest functions\n  \
+    emberline profile -o profile.svg                  flame graph, for a browser\n  \
+    emberline profile -o profile.html                 the page's views, one file\n  \
     emberline profile --task load --state disk        where load waits for files\n  \
     emberline profile --waiting --runnable --outside  all time of all threads\n  \
     emberline profile --from -1h --to -30m --worker worker-3 -o w3.svg\n  \
@@ -88,18 +88,18 @@ impl OutputArgs {
     emberline profile --focus pool::run_jobs --sort total --top 10\n  \
     emberline profile --hide crate:tokio --hide 're:^core::'\n  \
     emberline profile --thread qr-0 --group second --from -1m -o chart.svg\n  \
-    emberline profile --invert -o callers.svg         who calls the hottest functions\n  \
+    emberline profile --invert -o callers.svg         callers of hot functions\n  \
     emberline profile --from -1d --key load-17        one task, on its own thread\n  \
-    emberline profile --format collapsed | head       stacks with their nanoseconds\n  \
+    emberline profile --format collapsed | head       stacks with nanoseconds\n  \
     emberline profile -o p.pb.gz && go tool pprof -top p.pb.gz\n  \
-    emberline profile -o p.speedscope.json            open it at speedscope.app\n  \
-    emberline profile -o p.firefox.json               open it at profiler.firefox.com\n  \
+    emberline profile -o p.speedscope.json            for speedscope.app\n  \
+    emberline profile -o p.firefox.json               for profiler.firefox.com\n  \
     emberline profile -o functions.csv                a row for each function\n  \
     emberline profile --store s3://profiles/prod --from -30d --label zone=a\n\n\
-    The default is the page's: time of tasks, on CPU, with simplified stacks. The summary says how much\n\
-    time is hidden. Without --format the extension of -o decides: .svg, .html, .collapsed or .txt, .json,\n\
-    .pb.gz or .pprof, .speedscope.json, .firefox.json, .nested.json, .csv, .parquet. Without both the\n\
-    output is a table.")]
+    The default is the page's: time of tasks, on CPU, with simplified stacks. The summary says \
+    how much time is hidden. Without --format the extension of -o decides: .svg, .html, \
+    .collapsed or .txt, .json, .pb.gz or .pprof, .speedscope.json, .firefox.json, .nested.json, \
+    .csv, .parquet. Without both the output is a table.")]
 pub(crate) struct ProfileArgs {
     #[command(flatten)]
     pub(crate) url: UrlArgs,
@@ -243,21 +243,19 @@ pub(crate) enum ProfileSort {
 /// `emberline tasks`
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
-    emberline tasks                                   the latest tasks of the last 5 minutes\n  \
-    emberline tasks --summary                         counts and percentiles by name\n  \
+    emberline tasks                            the latest, last 5 minutes\n  \
+    emberline tasks --summary                  counts and percentiles by name\n  \
     emberline tasks --task load --worker worker-3 --limit 100\n  \
-    emberline tasks --sort duration --top 10          the longest tasks
-  \
-    emberline tasks --failed --from -1d               failed tasks of a day, with their causes\n  \
-    emberline tasks --from -30d --key load-17         one task of the last 30 days\n  \
-    emberline tasks --from -1h -o ledger.json         for programs\n  \
-    emberline tasks --from -1h -o ledger.csv          for spreadsheets; .parquet for analysis\n  \
-    emberline tasks --from -1h -o tasks.html          the page's task stream, in one file\n  \
+    emberline tasks --sort duration --top 10   the longest tasks\n  \
+    emberline tasks --failed --from -1d        failures and their causes\n  \
+    emberline tasks --from -30d --key load-17  one task of the last 30 days\n  \
+    emberline tasks --from -1h -o ledger.json  for programs\n  \
+    emberline tasks --from -1h -o ledger.csv   for spreadsheets\n  \
+    emberline tasks --from -1h -o tasks.html   the page's task stream, in one file\n  \
     emberline tasks --from -1h --format trace -o trace.json\n\n\
-    A trace has all tasks of the range with their phases; open it at ui.perfetto.dev or\n\
-    chrome://tracing. Without --format the extension of -o decides: .trace, .html, .json, or .txt (a\n\
-    table).\n\
-    Without both the output is a table.")]
+    A trace has all tasks of the range with their phases; open it at ui.perfetto.dev or \
+    chrome://tracing. Without --format the extension of -o decides: .trace, .html, .json, or \
+    .txt (a table). Without both the output is a table.")]
 pub(crate) struct TasksArgs {
     #[command(flatten)]
     pub(crate) url: UrlArgs,
@@ -346,11 +344,11 @@ impl TaskOutcome {
 /// `emberline thread-dump`
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
-    emberline thread-dump                                  every thread of every worker\n  \
-    emberline thread-dump --task load --worker worker-3    what load is doing there\n  \
-    emberline thread-dump --no-group | less                a stack for each thread\n\n\
-    Threads with the same stack are grouped; running ones come first. The time of a blocked thread is\n\
-    how long the agent has observed it there. Exit code 1: a worker did not respond.")]
+    emberline thread-dump                                threads of all workers\n  \
+    emberline thread-dump --task load --worker worker-3  what load is doing there\n  \
+    emberline thread-dump --no-group | less              a stack for each thread\n\n\
+    Threads with the same stack are grouped; running ones come first. The time of a blocked \
+    thread is how long the agent has observed it there. Exit code 1: a worker did not respond.")]
 pub(crate) struct ThreadDumpArgs {
     #[command(flatten)]
     pub(crate) ask: AskArgs,
@@ -386,11 +384,11 @@ pub(crate) struct ThreadDumpArgs {
 #[command(
     args_conflicts_with_subcommands = true,
     after_help = "Examples:\n  \
-    emberline workers                                 a table\n  \
-    emberline workers --label zone=a                  a part of the fleet\n  \
-    emberline workers --format json | jq .            for programs\n  \
-    emberline workers set --all --interval 20ms       sample half as often\n  \
-    emberline workers --url http://10.0.0.7:4747      another collector"
+        emberline workers                             a table\n  \
+        emberline workers --label zone=a              a part of the fleet\n  \
+        emberline workers --format json | jq .        for programs\n  \
+        emberline workers set --all --interval 20ms   sample half as often\n  \
+        emberline workers --url http://10.0.0.7:4747  another collector"
 )]
 pub(crate) struct WorkersArgs {
     #[command(subcommand)]
@@ -419,10 +417,11 @@ pub(crate) enum WorkersCommand {
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     emberline workers set worker-3 --interval 1ms     sample one in more detail\n  \
-    emberline workers set --all --enabled false       stop all sampling; tasks are still recorded\n  \
+    emberline workers set --all --enabled false       tasks are still recorded\n  \
     emberline workers set --all --state cpu,runnable  do not record blocked time\n\n\
-    Only the given settings change. The collector also applies them to workers that reconnect, and\n\
-    with --all to those that connect later. Exit code 1: a worker did not apply them within 2 s.")]
+    Only the given settings change. The collector also applies them to workers that reconnect, \
+    and with --all to those that connect later. Exit code 1: a worker did not apply them within \
+    2 s.")]
 pub(crate) struct WorkersSetArgs {
     #[command(flatten)]
     pub(crate) url: UrlArgs,

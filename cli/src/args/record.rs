@@ -9,11 +9,11 @@ use clap::Args;
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     emberline record -o report.html -- target/release/worker --jobs 8\n  \
-    emberline record -o report.html                   programs that you start yourself\n\n\
-    Agents report to a socket of this user alone, in a new folder below TMPDIR. A program that follows\n\
-    -- has its address in EMBERLINE_URL and is waited for. Without a program the address is the first\n\
-    line of stdout, and the report is written when stdin ends. Data is in memory only. The JSON is\n\
-    written next to the document, as by `emberline report`.")]
+    emberline record -o report.html  programs that you start yourself\n\n\
+    Agents report to a socket of this user alone, in a new folder below TMPDIR. A program that \
+    follows -- has its address in EMBERLINE_URL and is waited for. Without a program the address \
+    is the first line of stdout, and the report is written when stdin ends. Data is in memory \
+    only. The JSON is written next to the document, as by `emberline report`.")]
 pub(crate) struct RecordArgs {
     /// File of the report, replaced atomically.
     #[arg(short, long, value_name = "FILE")]

@@ -11,15 +11,15 @@ use super::query::{OutputArgs, RangeArgs, RowFormat, UrlArgs};
 #[command(
     args_conflicts_with_subcommands = true,
     after_help = "Examples:\n  \
-    emberline report -o report.html                   the last 5 minutes\n  \
-    emberline report --run nightly -o nightly.html    a named run\n  \
-    emberline report --parquet -o report.html         and its rows, for DuckDB and others\n  \
-    emberline report --from -1h --worker worker-3 -o w3.html\n  \
-    emberline report --run nightly -o - | gzip > nightly.html.gz\n  \
-    emberline report diff monday.json tuesday.json    what changed between two\n\n\
-    The document needs no collector and no network: open it from disk, or print it. The same data is\n\
-    written next to it as JSON, such as nightly.json. A range without data is an error and writes\n\
-    nothing."
+        emberline report -o report.html                 the last 5 minutes\n  \
+        emberline report --run nightly -o nightly.html  a named run\n  \
+        emberline report --parquet -o report.html       and its rows, for DuckDB\n  \
+        emberline report --from -1h --worker worker-3 -o w3.html\n  \
+        emberline report --run nightly -o - | gzip > nightly.html.gz\n  \
+        emberline report diff monday.json tuesday.json  what changed between two\n\n\
+        The document needs no collector and no network: open it from disk, or print it. The same \
+        data is written next to it as JSON, such as nightly.json. A range without data is an \
+        error and writes nothing."
 )]
 pub(crate) struct ReportArgs {
     #[command(subcommand)]
@@ -63,9 +63,9 @@ pub(crate) enum ReportCommand {
     emberline report diff monday.json tuesday.json\n  \
     emberline report diff main.json branch.json --fail-on-regression\n  \
     emberline report diff a.json b.json --task load --format json | jq .tasks\n\n\
-    Needs no collector. A change \"exceeds noise\" as for `emberline compare`: if it is larger than chance\n\
-    explains, given the number of tasks and how much each side fluctuates. For the names that changed\n\
-    most, the functions whose self time per task changed most follow.")]
+    Needs no collector. A change \"exceeds noise\" as for `emberline compare`: if it is larger \
+    than chance explains, given the number of tasks and how much each side fluctuates. For the \
+    names that changed most, the functions whose self time per task changed most follow.")]
 pub(crate) struct ReportDiffArgs {
     /// The JSON of the report before.
     #[arg(value_name = "BEFORE")]

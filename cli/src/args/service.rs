@@ -18,23 +18,23 @@ use super::scrape::{ScrapeArg, scrape};
 /// `emberline serve`
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
-    emberline serve                                   on this machine, port 4747\n  \
-    emberline serve --data /var/lib/emberline         keep data across restarts\n  \
+    emberline serve                                  on this machine, port 4747\n  \
+    emberline serve --data /var/lib/emberline        keep data across restarts\n  \
     emberline serve --data DIR --retention-size 50GB --retention-tasks 90d\n  \
-    emberline serve --store s3://profiles/prod --name c1   keep data in a bucket\n  \
-    emberline serve --listen 127.0.0.1:0              on any free port, which it prints\n  \
+    emberline serve --store s3://profiles/prod --name c1\n  \
+    emberline serve --listen 127.0.0.1:0             on a free port; prints it\n  \
     emberline serve --listen unix:/run/user/1000/emberline.sock\n  \
     emberline serve --tls-cert cert.pem --tls-key key.pem\n  \
     emberline serve --quota sessions=2000 --quota bytes_per_second=8MiB\n  \
-    emberline serve --forward http://pyroscope:4040   keep a Pyroscope server filled too\n  \
+    emberline serve --forward http://pyroscope:4040  fill a Pyroscope server, too\n  \
     emberline serve --config /etc/emberline/serve.toml --print-config\n  \
-    EMBERLINE_LOG=debug emberline serve               with a more detailed log\n\n\
-    A file of --config has lines such as data = \"/var/lib/emberline\" or public-name = [\"a\", \"b\"]:\n\
-    options without their dashes, in TOML. Variables such as EMBERLINE_SERVE_DATA override the file,\n\
-    and options override both.\n\n\
-    Agents report to the address that it prints. Ctrl-C or SIGTERM stops it. With --data, data is on\n\
-    disk before it is acknowledged; without, all data is in memory. Addresses that\n\
-    other machines can reach need TLS and a token (`emberline tls`, `emberline token`); or reach it\n\
+    EMBERLINE_LOG=debug emberline serve              with a more detailed log\n\n\
+    A file of --config has lines such as data = \"/var/lib/emberline\" or public-name = [\"a\", \
+    \"b\"]: options without their dashes, in TOML. Variables such as EMBERLINE_SERVE_DATA \
+    override the file, and options override both.\n\n\
+    Agents report to the address that it prints. Ctrl-C or SIGTERM stops it. With --data, data \
+    is on disk before it is acknowledged; without, all data is in memory. Addresses that other \
+    machines can reach need TLS and a token (`emberline tls`, `emberline token`); or reach it \
     through `ssh -L 4747:127.0.0.1:4747 HOST`.")]
 pub(crate) struct ServeArgs {
     /// Loopback address and port to listen on, or a Unix socket as unix:/PATH, which only this user and
@@ -236,15 +236,15 @@ fn user(text: &str) -> Result<u32, String> {
 /// `emberline demo`
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
-    emberline demo                                    until Ctrl-C; prints commands to try\n  \
-    emberline demo --seconds 20                       20 s, then results in the folder out\n  \
+    emberline demo                        until Ctrl-C; prints commands to try\n  \
+    emberline demo --seconds 20           20 s, then results in the folder out\n  \
     emberline demo --workers 8 --seconds 60 --out /tmp/demo\n  \
-    emberline demo --data /tmp/demo-data              with the history of earlier demos\n\n\
-    The workers are separate processes: they compute the QR of a matrix in blocks moved over TCP,\n\
-    count words in files, and serve documents, with about 70% of the machine's processors. Results are\n\
-    profile.svg and report.html (open them in a browser), profile.collapsed, ledger.json and\n\
-    report.json. The collector needs a token: the printed link has one for the browser, and other\n\
-    commands of the same user find it while the demo runs.")]
+    emberline demo --data /tmp/demo-data  with the history of earlier demos\n\n\
+    The workers are separate processes: they compute the QR of a matrix in blocks moved over \
+    TCP, count words in files, and serve documents, with about 70% of the machine's processors. \
+    Results are profile.svg and report.html (open them in a browser), profile.collapsed, \
+    ledger.json and report.json. The collector needs a token: the printed link has one for the \
+    browser, and other commands of the same user find it while the demo runs.")]
 pub(crate) struct DemoArgs {
     /// Number of worker processes, 4 to 64.
     #[arg(long, value_name = "COUNT", default_value_t = 4,

@@ -16,12 +16,12 @@ use super::query::{FileFormat, OutputArgs, UrlArgs};
     emberline sql \"SELECT * FROM tasks WHERE outcome = 'failed'\" -o failed.parquet\n  \
     emberline sql \"SHOW TABLES\"\n  \
     emberline sql --data /var/lib/emberline - < query.sql\n  \
-    emberline sql --store s3://profiles/prod \"SELECT DISTINCT collector FROM workers\"\n  \
+    emberline sql --store s3://profiles/prod \"SELECT collector FROM workers\"\n  \
     emberline sql --store s3://profiles/prod --scheduler ballista:50050 \"SELECT …\"\n\n\
-    A statement reads views with names: samples, stacks, tasks, phases, transfers,\n\
-    resources, workers. samples is by the minute; samples('1s') and others select a\n\
-    resolution: 1s, 1m, 10m, 1h, 1d. docs/SQL.md lists columns and examples. Data of\n\
-    the last minute may be missing: queries read the store's files.")]
+    A statement reads views with names: samples, stacks, tasks, phases, transfers, resources, \
+    workers. samples is by the minute; samples('1s') and others select a resolution: 1s, 1m, \
+    10m, 1h, 1d. docs/SQL.md lists columns and examples. Data of the last minute may be missing: \
+    queries read the store's files.")]
 pub(crate) struct SqlArgs {
     /// One statement that reads; - reads it from standard input.
     #[arg(value_name = "QUERY", allow_hyphen_values = true)]

@@ -12,12 +12,12 @@ use super::retention::RetentionArgs;
 /// `emberline store`
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
-    emberline store info --data /var/lib/emberline       files and rows by table and tier\n  \
-    emberline store verify --data /var/lib/emberline     read and check everything\n  \
-    emberline store compact --data /var/lib/emberline    merge small files; stop the collector first\n  \
-    emberline store adopt --store s3://profiles/prod --name c1\n                                                         \
-    seal what a lost collector left\n\n\
-    A collector compacts its store by itself. `info` and `verify` only read, also while one runs.")]
+    emberline store info --data /var/lib/emberline     files and rows\n  \
+    emberline store verify --data /var/lib/emberline   read everything\n  \
+    emberline store compact --data /var/lib/emberline  stop the collector first\n  \
+    emberline store adopt --store s3://profiles/prod --name c1\n\n\
+    A collector compacts its store by itself. `info` and `verify` only read, also while one \
+    runs. `adopt` seals the store of a collector that does not come back.")]
 pub(crate) struct StoreArgs {
     #[command(subcommand)]
     pub(crate) command: StoreCommand,
@@ -46,7 +46,7 @@ pub(crate) enum StoreCommand {
     /// lives. It can be started again later.
     #[command(after_help = "Examples:\n  \
         emberline store adopt --store s3://profiles/prod --name c1\n  \
-        emberline store adopt --store s3://profiles/prod --name c1 --log /var/lib/emberline\n  \
+        emberline store adopt --store s3://profiles/prod --name c1 --log DIR\n  \
         emberline store adopt --store file:///srv/emberline --name c1 --format json\n\n\
         Give the retention that the collector has: older data is deleted.")]
     Adopt(AdoptArgs),

@@ -11,12 +11,12 @@ use super::retention::age;
 /// `emberline symbols`
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
-    emberline symbols upload target/release/worker    before the program is stripped\n  \
-    emberline symbols upload worker.debug             what `objcopy --only-keep-debug` wrote\n  \
-    emberline symbols upload worker.dwp               split debug information, next to its program\n  \
-    emberline symbols list                            which builds have names\n\n\
-    A collector names the functions of stripped programs from symbol files, also for the past. They\n\
-    belong to a build id: `file PROGRAM` prints it. docs/SYMBOLS.md has all ways.")]
+    emberline symbols upload target/release/worker  before the program is stripped\n  \
+    emberline symbols upload worker.debug           by objcopy --only-keep-debug\n  \
+    emberline symbols upload worker.dwp             next to its program\n  \
+    emberline symbols list                          which builds have names\n\n\
+    A collector names the functions of stripped programs from symbol files, also for the past. \
+    They belong to a build id: `file PROGRAM` prints it. docs/SYMBOLS.md has all ways.")]
 pub(crate) struct SymbolsArgs {
     #[command(subcommand)]
     pub(crate) command: SymbolsCommand,
@@ -28,10 +28,10 @@ pub(crate) enum SymbolsCommand {
     #[command(after_help = "Examples:\n  \
         emberline symbols upload target/release/worker\n  \
         emberline symbols upload --url https://profiles:4747 build/*.debug\n\n\
-        Reads executables, libraries and debug files here, and sends only a table of names. Split debug \
-        information is found in NAME.dwp next to NAME, and in the .dwo files of the build. Needs a \
-        token of role operator, if the collector has tokens. An upload that broke off continues where it \
-        was; files that the collector has are not sent.")]
+        Reads executables, libraries and debug files here, and sends only a table of names. \
+        Split debug information is found in NAME.dwp next to NAME, and in the .dwo files of the \
+        build. Needs a token of role operator, if the collector has tokens. An upload that broke \
+        off continues where it was; files that the collector has are not sent.")]
     Upload(UploadSymbolsArgs),
     /// List the symbol files of a collector.
     #[command(after_help = "Examples:\n  \
@@ -51,10 +51,10 @@ pub(crate) enum SymbolsCommand {
     /// Ask a connected worker for the symbols of a build that it runs. Exit code 1: it has none.
     #[command(after_help = "Examples:\n  \
         emberline symbols fetch 59fd0a2c77e31b8a\n  \
-        emberline symbols list                            how far it is\n\n\
-        The worker sends the debug sections of its file, at most 1 MiB a second, and the collector makes \
-        a table of names of them. The command waits for the end; the fetch goes on without it. Needs a \
-        token of role operator, if the collector has tokens.")]
+        emberline symbols list  how far it is\n\n\
+        The worker sends the debug sections of its file, at most 1 MiB a second, and the \
+        collector makes a table of names of them. The command waits for the end; the fetch goes \
+        on without it. Needs a token of role operator, if the collector has tokens.")]
     Fetch(FetchSymbolsArgs),
     /// Make a symbol file, to upload it from elsewhere.
     #[command(after_help = "Examples:\n  \

@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 /// `emberline tls`
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
-    emberline tls self-signed -o /etc/emberline            for this host's name and localhost\n  \
+    emberline tls self-signed -o /etc/emberline  for this host and localhost\n  \
     emberline tls self-signed --name profiles.example -o tls\n\n\
     Clients trust such a certificate by its fingerprint, which is part of their URL.")]
 pub(crate) struct TlsArgs {

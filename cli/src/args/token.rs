@@ -16,9 +16,9 @@ use super::retention::age;
     emberline token new --data /var/lib/emberline --role agent -o agent.token\n  \
     emberline token list --data /var/lib/emberline\n  \
     emberline token revoke 3f9a2c01 --data /var/lib/emberline\n\n\
-    Agents and the other commands read their token from the file that EMBERLINE_TOKEN_FILE names, or\n\
-    from EMBERLINE_TOKEN. As soon as there is one token, every request needs one. A running collector\n\
-    notices changes within a second.")]
+    Agents and the other commands read their token from the file that EMBERLINE_TOKEN_FILE \
+    names, or from EMBERLINE_TOKEN. As soon as there is one token, every request needs one. A \
+    running collector notices changes within a second.")]
 pub(crate) struct TokenArgs {
     #[command(subcommand)]
     pub(crate) command: TokenCommand,
@@ -28,7 +28,7 @@ pub(crate) struct TokenArgs {
 pub(crate) enum TokenCommand {
     /// Create a token. Only its hash is stored, so it is shown once.
     #[command(after_help = "Examples:\n  \
-        emberline token new --data DIR --role agent --worker 'etl-*' --expires 30d -o etl.token\n  \
+        emberline token new --data DIR --role agent --worker 'etl-*' --expires 30d\n  \
         emberline token new --data DIR --role reader --note 'Ada, on call'\n  \
         emberline token new --data DIR --role operator -o ~/.emberline-token\n  \
         emberline token new --data DIR --role agent --quota sessions=100 -o test.token\n\n\

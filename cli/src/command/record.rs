@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::{self, Read as _};
+use std::path::Path;
 use std::process::{Command, ExitStatus};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -16,8 +17,12 @@ use super::report;
 use crate::args::RecordArgs;
 use crate::client::{Client, Query};
 use crate::exit::BadInput;
-use crate::output::{print, say};
+use crate::output::{check_writable, print, say};
 use crate::signals::StopRequests;
+
+/// Advice if there is nothing to report.
+const NO_AGENT: &str = "no agent reported, so no report was written; the program must start one, and leave its \
+                        collector to EMBERLINE_URL";
 
 pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<()> {
     // An agent starts this from a thread that blocks all signals.
@@ -27,27 +32,48 @@ pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<()> {
         return Err(BadInput(text.to_owned()).into());
     }
     let json = report::json_path(&args.output)?;
+    // The program may take hours.
+    for file in [&args.output, &json] {
+        check_writable(file)?;
+    }
     let runtime = local_server::runtime()?;
     let _inside = runtime.enter();
     let stop = StopRequests::listen().context("could not listen for Ctrl-C and SIGTERM")?;
-    let started = SystemTime::now().duration_since(UNIX_EPOCH)?;
     let server = LocalServer::start(&runtime, ServeOptions::default())?;
+    let recorded = record(args, &json, &server.url, &runtime, stop);
+    server.end(&runtime)?;
+    recorded
+}
 
-    let status = until_it_ends(&args.program, &server.url, &runtime, stop)?;
+/// Runs the program and writes its report.
+fn record(
+    args: &RecordArgs,
+    json: &Path,
+    url: &str,
+    runtime: &Runtime,
+    stop: StopRequests,
+) -> anyhow::Result<()> {
+    let started = SystemTime::now().duration_since(UNIX_EPOCH)?;
+    let status = until_it_ends(&args.program, url, runtime, stop)?;
+    let failure = status.filter(|status| !status.success());
     let stopped = SystemTime::now().duration_since(UNIX_EPOCH)?;
     // Whole seconds, as profiles are stored: everything that the collector has.
     let range = Query::default()
         .with("from", started.as_secs().to_string())
         .with("to", (stopped.as_secs() + 1).to_string());
-    let client = Client::with_token(&server.url, None)?;
+    let client = Client::with_token(url, None)?;
     let program = args.about.clone().or_else(|| command_line(&args.program));
-    let written = report::write_whole(&client, range, program.as_deref(), [&args.output, &json]);
-    server.end(&runtime)?;
+    let written = report::write_whole(&client, range, program.as_deref(), [&args.output, json]);
+    // The range is right, so it has no data.
+    if written.as_ref().is_err_and(|error| error.is::<BadInput>()) {
+        let failed = failure.map(|status| format!("the program failed ({status}); "));
+        return Err(BadInput(failed.unwrap_or_default() + NO_AGENT).into());
+    }
     let bytes = written?.bytes;
     say(&format!("wrote {} ({bytes} bytes) and {}", args.output.display(), json.display()));
-    match status {
-        Some(status) if !status.success() => bail!("the program failed: {status}"),
-        _ => Ok(()),
+    match failure {
+        Some(status) => bail!("the program failed: {status}"),
+        None => Ok(()),
     }
 }
 

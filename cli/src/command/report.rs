@@ -18,7 +18,7 @@ use super::range_query;
 use crate::args::{RangeArgs, ReportArgs, ReportCommand};
 use crate::client::{Client, Query};
 use crate::exit::BadInput;
-use crate::output::{say, write_to};
+use crate::output::{check_writable, say, write_to};
 use crate::progress;
 use crate::report::Report;
 use crate::view::{range, span};
@@ -90,6 +90,10 @@ pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<()> {
     let client = Client::new(&args.url.url)?;
     let file = args.output.file();
     let json = file.map(json_path).transpose()?;
+    // A run may end in hours.
+    for path in file.into_iter().chain(json.as_deref()) {
+        check_writable(path)?;
+    }
     let mut scope = Scope { program: args.about.as_deref(), ..Scope::of(&args.range, None) };
     if let (Some(name), Some(limit)) = (&args.range.run, args.wait) {
         let run = run_end::wait_for(&client, name, Duration::from_secs(limit))?;

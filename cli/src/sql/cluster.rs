@@ -1,8 +1,8 @@
 //! Sums over large tables on a Ballista cluster.
 //!
 //! The cluster gets a plan of plain operators over Parquet files: a sum, its conditions, and the addresses of the
-//! files. Its executors read them with their own access to the bucket, and have none of our code. What comes back
-//! are the sums by number, which are joined with their names here.
+//! files. Its executors read them with their own access to the bucket, and have none of our code. They return
+//! the sums by number, which are joined with their names here.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -103,7 +103,7 @@ fn samples(store: &ViewedStore, resolution: &str) -> String {
     )
 }
 
-/// Phases of tasks: how often tasks were in them, and for how long. What the others leave of the tasks' time is
+/// Phases of tasks: how often tasks were in them, and for how long. The rest of the tasks' time is
 /// `execute`.
 fn phases(store: &ViewedStore, resolution: &str) -> String {
     let ViewedStore { collector, schema, .. } = store;

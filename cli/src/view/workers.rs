@@ -199,7 +199,7 @@ pub(crate) fn forward_note(forward: &Forward) -> Option<String> {
 /// A note for each of the first connected workers that are not sampled in full, and one that counts the
 /// others.
 fn mode_notes(answer: &WorkersAnswer) -> Vec<String> {
-    // What foreign profilers push is not sampled by an agent.
+    // Services that push profiles have no agent.
     let of_agents = |worker: &&WorkerEpochs| WorkerId(worker.worker.as_str().into()).has_agent();
     let workers = answer.workers.iter().filter(of_agents);
     let lives = workers.flat_map(|WorkerEpochs { worker, epochs }| {

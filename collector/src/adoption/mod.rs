@@ -92,7 +92,7 @@ pub struct Adoption {
 /// can be started again afterwards.
 ///
 /// # Errors
-/// If there is no store, its owner lives, or it cannot be read or written. What was acknowledged stays in the log
+/// If there is no store, its owner lives, or it cannot be read or written. Acknowledged flushes stay in the log
 /// then. [`DataError::LogOnDisk`] changes nothing: the log is on another machine's disk.
 pub fn adopt(location: &StoreLocation, options: &AdoptionOptions) -> Result<Adoption, DataError> {
     give_way();

@@ -112,7 +112,7 @@ mod tests {
         (0..100).for_each(|_| applier.run(add()));
         applier.wait();
         assert_eq!(done.load(Ordering::Relaxed), 101);
-        // What comes after a panic is done all the same, or dropped with the thread's queue.
+        // Work after a panic is done all the same, or dropped with the thread's queue.
         applier.run(|| panic!("on purpose"));
         applier.run(add());
         applier.wait();

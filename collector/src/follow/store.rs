@@ -95,7 +95,7 @@ impl FollowedStore {
         let Some(opened) = &self.opened else { return };
         let Some(version) = &opened.version else { return };
         let manifest = opened.state.tables.manifest();
-        // What was opened may be a newer version than the listed one; then the next poll notes it.
+        // The opened version may be newer than the listed one; then the next poll notes it.
         if version.path == Manifest::path_of(manifest.version) {
             let ahead_ns = manifest.made_at_ns.saturating_sub(version.modified.unix_ns());
             let [newest, _] = self.clocks_ahead_ns;
@@ -179,7 +179,7 @@ impl FollowedStore {
                 let from = manifest.wal_from;
                 found = wal::follow(&mut *self.log, from, &mut |record| replay.record(record))?;
             }
-            // What is missing may have been removed, because a newer version has it in tables.
+            // A missing file may have been removed, because a newer version has its rows in tables.
             let is_moving = found.damages > 0 && self.newest_version()? != version;
             if is_moving && reads < FOLLOW_READS_MAX {
                 continue;

@@ -71,7 +71,7 @@ impl Ingest {
         let mut views = Vec::new();
         for cell in self.state.sessions(workers) {
             let session = lock(&cell.state);
-            // What is pushed has no agent that could apply them.
+            // A service that pushes profiles has no agent that could apply them.
             if session.presence == Presence::Connected && session.control.is_some() {
                 let desired = lock(&self.state.desired).of(&cell.worker);
                 let applied = session.applied.as_ref();

@@ -176,7 +176,7 @@ fn an_upload_that_broke_off_continues_where_it_was() {
     };
     assert_eq!(send(&libraries.naming(None), 0, 100).bytes, 100);
     let naming = libraries.naming(None);
-    // What is sent twice, or too far ahead, changes nothing.
+    // A part that is sent twice, or too far ahead, changes nothing.
     assert_eq!(send(&naming, 0, 100).bytes, 100);
     assert_eq!(send(&naming, 200, 300).bytes, 100);
     assert!(send(&naming, 100, file.len()).is_stored);

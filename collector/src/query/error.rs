@@ -50,9 +50,9 @@ pub(crate) enum QueryError {
     #[error("the range is empty: from={from} and to={to} are both {}", format_time(*at))]
     Empty { from: String, to: String, at: Timestamp },
     #[error(
-        "the range is reversed: from={from} ({}) is after to={to} ({})",
-        format_time(*from_at),
-        format_time(*to_at)
+        "the range is reversed: from={} is after to={}",
+        with_instant(from, *from_at),
+        with_instant(to, *to_at)
     )]
     Reversed { from: String, to: String, from_at: Timestamp, to_at: Timestamp },
     #[error(
@@ -139,6 +139,12 @@ pub(crate) enum QueryError {
     StepSeconds { seconds: f64 },
     #[error("no {kind} is called {name:?}{}", suggestion(nearest))]
     UnknownName { kind: &'static str, name: String, nearest: Vec<String> },
+}
+
+/// A time as it was given, and the instant that it means unless it was given so.
+fn with_instant(text: &str, at: Timestamp) -> String {
+    let instant = format_time(at);
+    if text == instant { instant } else { format!("{text} ({instant})") }
 }
 
 impl QueryError {

@@ -20,8 +20,13 @@ use crate::sync::{lock, read};
 /// The mode of a sampler that takes all stacks.
 const FULL_MODE: &str = "full";
 
+// The page warns from the same values on (`ui/src/pages/warnings.ts`).
+
 /// Before as many ticks are due, shares of them say nothing.
 const TICKS_MIN: u64 = 500;
+
+/// The same for skipped ticks: an agent that reads its symbols skips some in its first seconds.
+const THROTTLED_TICKS_MIN: u64 = 3_000;
 
 /// Larger clock errors may put a task in the wrong second.
 const CLOCK_ERROR_NS: u64 = 250_000_000;
@@ -255,14 +260,19 @@ fn attention(cell: &SessionCell, session: &Session, now: Timestamp) -> Attention
         let is_full = applied.settings.enabled && applied.mode == FULL_MODE;
         !is_full || applied.signal_blocked.is_some()
     });
-    let Ticks { made, expected, throttled } = session.ticks;
-    let is_throttled = throttled > expected / THROTTLED_SHARE;
-    let misses_ticks = expected > TICKS_MIN && made.saturating_add(throttled) < expected / 2;
     let is_off = session.clock.is_some_and(|clock| clock.error_ns > CLOCK_ERROR_NS);
-    if is_degraded || is_throttled || misses_ticks || is_off {
+    if is_degraded || takes_too_few(session.ticks) || is_off {
         return Attention::Degraded;
     }
     Attention::Nothing
+}
+
+/// Whether the share of skipped or missed samples needs attention.
+fn takes_too_few(ticks: Ticks) -> bool {
+    let Ticks { made, expected, throttled } = ticks;
+    let is_throttled = expected > THROTTLED_TICKS_MIN && throttled > expected / THROTTLED_SHARE;
+    let misses_ticks = expected > TICKS_MIN && made.saturating_add(throttled) < expected / 2;
+    is_throttled || misses_ticks
 }
 
 /// All workers, and the collector's totals.
@@ -350,5 +360,24 @@ impl CollectorState {
                 .is_applied_by(session.applied.as_ref()),
             applied: session.applied.clone(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_are_too_few_if_many_are_skipped_or_missed_after_the_first_seconds() {
+        let check = |made, expected, throttled, too_few| {
+            let ticks = Ticks { made, expected, throttled };
+            assert_eq!(takes_too_few(ticks), too_few, "{ticks:?}");
+        };
+        check(2_000, 3_000, 1_000, false);
+        check(2_251, 3_001, 750, false);
+        check(2_250, 3_001, 751, true);
+        check(0, 500, 0, false);
+        check(249, 501, 0, true);
+        check(0, 501, 250, false);
     }
 }

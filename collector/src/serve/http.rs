@@ -194,7 +194,7 @@ async fn workers(State(reader): State<Reader>, pairs: Pairs) -> Result<Response,
         let quotas = collector.quota_uses();
         let forwards = collector.state.forwards.statuses();
         let stores = collector.follower.as_ref().map(Follower::statuses).unwrap_or_default();
-        // What was stored since the last look says nothing about the workers.
+        // Rows stored since the last look say nothing about the workers.
         let now = stores.iter().filter_map(|store| store.read_at).min().unwrap_or(now);
         let fleet = collector.fleet(&query, now);
         let pushed = &collector.pushed;

@@ -480,7 +480,8 @@ impl Server {
             sealer.into_iter().for_each(|sealer| collector.sealer.end(sealer, SEAL_AT_END_MAX));
         });
         let (ended, ()) = tokio::join!(sealing, forwarding.end());
-        if ended.is_err() {
+        // Otherwise the runtime ended first.
+        if ended.is_err_and(|error| error.is_panic()) {
             tracing::error!("closing the store panicked: a bug in Emberline");
         }
         Ok(())

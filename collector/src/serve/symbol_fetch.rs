@@ -28,7 +28,7 @@ pub(super) async fn fetch_symbols(collector: Arc<Collector>, mut stopping: watch
         let Some(build) = collector.state.naming.next_fetch() else { continue };
         let result = tokio::select! {
             result = fetch(&collector, &build) => result,
-            // What was received is continued after the next start.
+            // A partly received file is continued after the next start.
             _ = stopping.changed() => return,
         };
         if let Err(reason) = &result {

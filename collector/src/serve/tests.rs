@@ -21,6 +21,7 @@ mod quotas;
 mod readers;
 mod sequences;
 mod sessions;
+mod sql;
 mod stores;
 mod sum_cluster;
 mod telemetry;

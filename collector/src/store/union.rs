@@ -224,7 +224,7 @@ fn union_manifest(version: u64, parts: &[Arc<UnionPart>]) -> Manifest {
                 ..lost.clone()
             }),
         );
-        // What one store has dropped is incomplete for all.
+        // Seconds that one store has dropped are incomplete for all.
         for (table, second) in &manifest.cut {
             let known = cut.entry(*table).or_default();
             *known = (*second).max(*known);

@@ -7,7 +7,7 @@ use profiler_core::NodeId;
 use super::model::{Imported, ImportedSample};
 
 impl Imported {
-    /// Subtracts an earlier profile whose counters are part of this one's. What would be below 0 is removed,
+    /// Subtracts an earlier profile whose counters are part of this one's. Sums that would be below 0 are removed,
     /// because a process that started over counts from 0.
     pub fn subtract(&mut self, earlier: &Imported) {
         let mut nodes = vec![NodeId::ROOT];

@@ -10,7 +10,7 @@ use crate::symbols::{libraries, split_libraries};
 /// Where the code of small libraries is.
 const CODE: std::ops::Range<u64> = 0x1000..0x1200;
 
-/// An object file. What is made of it must be a symbol file without contradictions.
+/// An object file. The symbol file made of it must have no contradictions.
 pub(crate) const REDUCE: Target = Target {
     name: "reduce",
     shape: Shape::Bytes,

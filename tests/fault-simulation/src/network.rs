@@ -102,7 +102,7 @@ impl Connection {
         Some(*last)
     }
 
-    /// The agent closes the connection. What it sent may arrive much later, or never.
+    /// The agent closes the connection. Its messages may arrive much later, or never.
     pub(crate) fn close(&mut self, now: i64, scenario: &Scenario, random: &mut Random) {
         self.is_open = false;
         self.is_broken = true;

@@ -166,7 +166,7 @@ impl Proxy {
         self.network.changed.notify_all();
     }
 
-    /// Breaks all open connections. What was held is lost.
+    /// Breaks all open connections. Delayed messages are lost.
     pub fn break_connections(&self) {
         let connections = std::mem::take(&mut lock(&self.network.state).connections);
         self.network.changed.notify_all();

@@ -65,7 +65,7 @@ fn check_table(url: &str, before: &str, after: &str) {
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     let slows = text.lines().nth(1).unwrap();
     assert!(slows.starts_with("slows") && slows.ends_with("slower, exceeds noise"), "{text}");
-    // What they do longer is to sleep.
+    // They sleep longer.
     let mut explained =
         text.lines().skip_while(|line| !line.starts_with("slows: self time per task"));
     let first = explained.nth(2).unwrap();

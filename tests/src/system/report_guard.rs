@@ -161,3 +161,28 @@ fn record_runs_a_program_and_reports_it_even_if_it_fails() {
         fs::remove_file(&file).unwrap();
     }
 }
+
+#[test]
+fn record_names_what_is_wrong_before_it_runs_a_program_or_why_there_is_no_report() {
+    let folder = tempfile::tempdir().unwrap();
+    let ran = folder.path().join("ran");
+    let file = folder.path().join("recorded.html");
+    let no_folder = folder.path().join("no/such/recorded.html");
+    let touch = format!("touch {}", ran.display());
+    let failing = format!("{touch}; exit 7");
+    for (file, program, has_run, expected) in [
+        (&no_folder, &["sh", "-c", &touch][..], false, "could not write"),
+        (&file, &["/no/such/program"], false, "could not start /no/such/program"),
+        (&file, &["sh", "-c", &touch], true, "error: no agent reported"),
+        (&file, &["sh", "-c", &failing], true, "the program failed (exit status: 7); no agent"),
+    ] {
+        let mut command = Command::new(emberline());
+        command.args(["record", "-o"]).arg(file).arg("--").args(program);
+        let output = output(&mut command);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains(expected), "{said}");
+        assert!(!said.contains("ERROR"), "{said}");
+        assert_eq!(fs::remove_file(&ran).is_ok(), has_run, "{said}");
+    }
+    assert!(entries(folder.path()).is_empty());
+}

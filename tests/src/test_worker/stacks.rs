@@ -66,7 +66,7 @@ impl Waits {
     }
 }
 
-/// Each call has its line. What follows a call keeps the frame.
+/// Each call has its line. Code after a call keeps the frame.
 #[inline(never)]
 fn next(waits: &Waits, route: Route) -> u32 {
     if route.depth == 0 {

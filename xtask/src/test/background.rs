@@ -17,8 +17,8 @@ pub(super) struct Background {
 }
 
 impl Background {
-    /// Prepares steps and runs others, by their names. What it cannot prepare, the steps do again
-    /// themselves, and then they say what is wrong.
+    /// Prepares steps and runs others, by their names. If a preparation fails, the step repeats it
+    /// itself and then says what is wrong.
     ///
     /// # Errors
     /// If the process cannot be started.

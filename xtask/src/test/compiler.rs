@@ -10,8 +10,8 @@ use std::{env, io};
 /// The variable by which cargo finds a wrapper.
 const VARIABLE: &str = "RUSTC_WRAPPER";
 
-/// Makes cargo compile through this program, unless a person has a wrapper already. What is compiled
-/// with and without it is the same to cargo, so neither compiles again what the other one did.
+/// Makes cargo compile through this program, unless a person has a wrapper already. Artifacts
+/// with and without it are the same to cargo, so neither recompiles those of the other one.
 pub(super) fn compile_unit_tests_fast(cargo: &mut Command) {
     if env::var_os(VARIABLE).is_none() {
         // Not the program's path: the step `build` may replace the file.

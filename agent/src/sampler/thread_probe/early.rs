@@ -108,7 +108,7 @@ impl ThreadProbe {
         }
         self.attribute_all(thread);
         thread.time.restart(began);
-        // What was seen of it was outside of its tasks.
+        // Its earlier observations were outside of its tasks.
         thread.observation = LastObservation::Ready;
         thread.last = None;
         thread.last_sample = None;

@@ -474,7 +474,7 @@ impl World {
         self.memory.mark = seq;
         self.memory.add(&batch);
         let lost = account.lost_rejected_ns + account.lost_by_collector_ns + account.lost_queue_ns;
-        // What this collector refused on this stream before the agent could know.
+        // Time that this collector refused on this stream before the agent could know.
         let unknown_ns = self.refused_ns - refused_known_ns;
         assert_eq!(account.accepted_ns, self.memory.stored_ns + lost + unknown_ns, "flush {seq}");
     }

@@ -143,7 +143,7 @@ impl Agent {
         let held = OutboxRefs { outbox: &self.outbox, tables: &self.tables };
         let control = ControlStream::new(&self.control, &self.dump_reply);
         let mut session = Session::open(held, &mut self.offsets, control, first, at(0))?;
-        // What is said of the settings at first is not what these tests are about.
+        // The first message reports the settings, which these tests are not about.
         assert!(matches!(session.control.next(), Some(agent_message::Kind::Applied(_))));
         Ok(session)
     }
@@ -348,7 +348,7 @@ fn a_resent_flush_has_the_same_content() {
                 flushes.push(flush);
             }
         }
-        // What comes between must not change it.
+        // A string in between must not change it.
         agent.tables.get_mut().unwrap().symbols.intern_string("new");
     }
     assert_eq!(flushes.len(), 2);
@@ -426,7 +426,7 @@ fn marks_are_clamped_to_existing_entries() {
     let kind = session.next_message(at(0)).unwrap().kind;
     assert!(matches!(kind, Some(agent_message::Kind::Flush(_))), "{kind:?}");
     assert_eq!(session.next_message(at(0)), None);
-    // What is new after that is still sent.
+    // News after that is still sent.
     assert_eq!(session.marks, held);
 }
 

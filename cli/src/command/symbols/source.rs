@@ -106,14 +106,14 @@ impl Source {
         if reduced.missing_units > 0 {
             say(&format!(
                 "{path}: the split debug information of {} of {} units is missing, so their inlined \
-                 functions are; it is looked for in {path}.{PACKAGE} and in the .dwo files of the build",
+                 functions have no names; it is looked for in {path}.{PACKAGE} and in the .dwo files of the build",
                 reduced.missing_units, reduced.split_units
             ));
         }
         if let Some(SharedFile { path: shared, id }) = &reduced.missing_shared {
             say(&format!(
-                "{path}: {} with the id {id} is missing, with which it shares debug information (dwz), \
-                 so inlined functions are; it is looked for there and in {DEBUG_FILES}",
+                "{path}: the debug information that it shares (dwz) is missing, so inlined functions have no \
+                 names: {} with the id {id}, which is looked for there and in {DEBUG_FILES}",
                 shared.display()
             ));
         }

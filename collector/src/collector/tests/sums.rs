@@ -257,8 +257,8 @@ proptest! {
         }
     }
 
-    /// Flushes come again and out of order. What counts is the first time that a seq above all
-    /// earlier ones comes; the rest is acked and changes nothing.
+    /// Flushes come again and out of order. A flush counts the first time that its seq is above all
+    /// earlier ones; the rest is acked and changes nothing.
     #[test]
     fn a_flush_is_applied_once(order in prop::collection::vec(0..8usize, 0..40)) {
         let collector = collector(50);

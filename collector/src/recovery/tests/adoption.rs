@@ -129,8 +129,8 @@ fn an_owner_that_lives_is_not_adopted() {
     objects.check_fence().unwrap();
 }
 
-/// The owner was paused for so long that its store was adopted. What it acknowledged counts, and it acknowledges
-/// nothing more; what it could not acknowledge goes to its next life.
+/// The owner was paused for so long that its store was adopted. Its acknowledged flushes count, and it acknowledges
+/// nothing more; the others go to its next life.
 #[test]
 fn an_owner_that_was_only_paused_is_fenced() {
     let objects = Objects::bucket_in_memory();

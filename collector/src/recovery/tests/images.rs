@@ -175,7 +175,7 @@ fn every_crash_image_of_log_tables_and_manifest_has_acked_data_once() {
     for (index, (log, tables)) in moments.iter().copied().enumerate() {
         let is_logs = index == 0 || moments[index - 1].1 == tables;
         let mut image = |crash| crash_image(&Files::new(), &run.log[..log], crash, &mut random);
-        // What the log does is what may be lost; the tables' files are synced one by one.
+        // Only operations of the log may be lost; the tables' files are synced one by one.
         let crashes = [Crash::Process, Crash::Forgets, Crash::Tears];
         let crashes = if is_logs { &crashes[..] } else { &crashes[2..] };
         let mut changes = run.changes(tables);

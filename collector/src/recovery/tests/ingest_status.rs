@@ -65,7 +65,7 @@ fn a_failing_log_is_reported_until_a_sync_succeeds() {
     fleet.flush(&[0], "load;main");
     let expected = "the log could not be written (the disk does not answer)";
     assert_eq!(reason(&fleet.collector), Some((Cause::LogFailed, expected.to_owned())));
-    // What nobody waits for is not synced, and proves nothing.
+    // A record that nobody waits for is not synced, and proves nothing.
     let _ = at_once(fleet.collector.ingest.attach(
         &crate::testing::account(),
         TestWorker::new("x", 1).hello(),

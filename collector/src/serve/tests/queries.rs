@@ -127,6 +127,10 @@ async fn an_invalid_time_range_or_number_lists_what_is_allowed() {
     let error = "the range is reversed: from=-1m (1970-01-12T13:46:40.000000000Z) is after \
                  to=-2m (1970-01-12T13:45:40.000000000Z)";
     running.check("/api/v1/tasks?from=-1m&to=-2m", 400, error, Value::Null).await;
+    let error = "the range is reversed: from=-1m (1970-01-12T13:46:40.000000000Z) is after \
+                 to=1970-01-12T13:45:40.000000000Z";
+    let instant = "1970-01-12T13:45:40.000000000Z";
+    running.check(&format!("/api/v1/tasks?from=-1m&to={instant}"), 400, error, Value::Null).await;
     let units = json!(["numbers with the units w, d, h, m, s, ms: 1s, 1h30m"]);
     let error = "invalid step=\"0s\"; allowed: numbers with the units w, d, h, m, s, \
                  ms: 1s, 1h30m";

@@ -7,7 +7,11 @@ use bytes::Bytes;
 use object_store::path::Path;
 use object_store::{Error, ObjectStore, ObjectStoreExt as _, PutMode};
 
+use super::explain;
 use crate::limits::{BUCKET_ATTEMPTS_TIME, BUCKET_PAUSE_MAX};
+use crate::log_limit::{Admitted, LineLimit};
+
+static REPEATED: LineLimit = LineLimit::new();
 
 /// How often a request is tried, on top of the client's own retries. The client repeats neither a creation
 /// whose answer was lost nor a read or a list whose answer breaks off.
@@ -41,7 +45,7 @@ impl Patience {
                 }
                 done => return done,
             };
-            match attempts.next_pause() {
+            match attempts.next_pause(&error) {
                 Some(pause) => thread::sleep(pause),
                 None => return Err(error),
             }
@@ -61,8 +65,9 @@ struct Attempts {
 }
 
 impl Attempts {
-    /// The pause before another attempt; `None` if the last one has failed.
-    fn next_pause(&mut self) -> Option<Duration> {
+    /// The pause before another attempt; `None` if the last one has failed. Logs the first failure, because an
+    /// operator would wait for all of them without a word.
+    fn next_pause(&mut self, error: &Error) -> Option<Duration> {
         let Patience { attempts_max, pause } = self.patience;
         self.failed += 1;
         if self.failed >= attempts_max {
@@ -70,6 +75,16 @@ impl Attempts {
         }
         if pause.is_zero() {
             return Some(pause);
+        }
+        if self.failed == 1
+            && let Some(Admitted { suppressed }) = REPEATED.admit()
+        {
+            let reason = explain(error).reason;
+            tracing::warn!(
+                reason,
+                suppressed,
+                "a request to the bucket failed; it is repeated for {BUCKET_ATTEMPTS_TIME:?}"
+            );
         }
         let doubled = pause.saturating_mul(2_u32.saturating_pow(self.failed - 1));
         let is_in_time = self.begin.elapsed() < BUCKET_ATTEMPTS_TIME;
@@ -108,7 +123,7 @@ pub(crate) async fn create(
         if is_final(&error) {
             return Err(error);
         }
-        match attempts.next_pause() {
+        match attempts.next_pause(&error) {
             None => return Err(error),
             // No timer, which needs a runtime.
             Some(Duration::ZERO) => {}
@@ -170,8 +185,9 @@ mod tests {
     fn pauses_double_up_to_a_limit_and_end() {
         let patience = Patience { attempts_max: 7, pause: Duration::from_millis(100) };
         let mut attempts = patience.attempts();
-        let pauses: Vec<u128> =
-            std::iter::from_fn(|| attempts.next_pause()).map(|pause| pause.as_millis()).collect();
+        let pauses: Vec<u128> = std::iter::from_fn(|| attempts.next_pause(&broken_off()))
+            .map(|pause| pause.as_millis())
+            .collect();
         assert_eq!(pauses, [100, 200, 400, 800, 1_000, 1_000]);
     }
 }

@@ -2,11 +2,10 @@
 //!
 //! Each life of a collector creates `owner/<epoch>.json`, whose number is one more than that of the life
 //! before. While it lives it replaces `owner/<epoch>.beat` a few times in the time that others watch it for. Another
-//! process with
-//! the same name is refused if it sees the beat change within that time. No clocks are compared.
+//! process with the same name is refused if it sees the beat change within that time. No clocks are compared.
 //!
-//! This is courtesy. What makes it safe is that the next life occupies the next version of the manifest and
-//! the next file of the log, so that whatever an earlier one still tries to create is refused.
+//! This is courtesy. Safety comes from creating: the next life occupies the next version of the manifest and
+//! the next file of the log, so that an earlier one can create neither.
 
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex};

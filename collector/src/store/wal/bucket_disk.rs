@@ -117,7 +117,7 @@ impl LogDisk for BucketDisk {
             assert!(self.is_tombstone(content.len() as u64), "{} bytes", content.len());
             match self.objects.put_new(&path(&file_name(number)), content.into()) {
                 Ok(()) => return Ok(()),
-                // The earlier life was faster. What it wrote is read too.
+                // The earlier life was faster. Its file is read too.
                 Err(StoreError::AlreadyExists { .. }) => {}
                 Err(error) => return Err(failed(error)),
             }

@@ -138,7 +138,7 @@ impl LogDisk for LocalDisk {
         let file = self.file(name)?;
         // `fdatasync` includes the length of the file, because the data cannot be read without it.
         file.sync_data()?;
-        // What is written to a deleted file is lost, although every write succeeds.
+        // Records in a deleted file are lost, although every write succeeds.
         if file.metadata()?.nlink() == 0 {
             let path = self.folder.join(name);
             let reason = format!("{} was deleted while it was written", path.display());

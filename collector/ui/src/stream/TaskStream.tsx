@@ -198,7 +198,7 @@ export function TaskStream({ answer, all, isFile = false, recordsIn, fromMs, toM
     onMove: setPanned,
     onHover: (event) => setPointer(event && { clientX: event.clientX, clientY: event.clientY }),
   });
-  // What a click would open now: tasks move under a resting pointer.
+  // The task that a click would open now: tasks move under a resting pointer.
   const hovered = pointer ? taskAt(pointer) : -1;
 
   function key(event: KeyboardEvent) {

@@ -178,7 +178,7 @@ impl World {
         let connections: Vec<u64> = at_host.map(|(connection, _)| *connection).collect();
         for connection in connections {
             let Some(link) = self.connections.get_mut(&connection) else { continue };
-            // What is under way to a dead process is lost.
+            // Messages on their way to a dead process are lost.
             link.is_broken = true;
             link.is_cut = true;
             if self.random.chance(0.8) {

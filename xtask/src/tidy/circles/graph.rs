@@ -61,7 +61,7 @@ impl Graph {
         let module = &resolver.tree.modules[index];
         let targets = resolver.resolve(index, &import.path);
         if import.name != "*" {
-            // What is only passed on is used elsewhere.
+            // A name that is only re-exported is used elsewhere.
             let is_used = module.identifiers.contains_key(&import.name);
             if !import.is_visible || is_used {
                 self.add(module.file, targets, import.line, &import.path.join("::"));
