@@ -1,5 +1,6 @@
 //! Settings of an agent.
 
+use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -313,7 +314,7 @@ pub(crate) fn host_name() -> String {
 }
 
 /// Why an agent did not start. The program is unharmed, and it is not profiled.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
     /// Another agent samples this process.
@@ -411,9 +412,23 @@ pub enum StartError {
     Panicked,
 }
 
+/// The text for people, because a program prints the error that its `main` returns in this form.
+impl fmt::Debug for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_program_that_returns_the_error_prints_its_text() {
+        let interval = Duration::from_secs(5);
+        let error: Box<dyn std::error::Error> = StartError::Interval { interval }.into();
+        assert_eq!(format!("{error:?}"), error.to_string());
+    }
 
     #[test]
     fn labels_of_the_environment_do_not_replace_those_of_the_program() {

@@ -23,6 +23,8 @@ export function fleetChecks({ browser, checks, open, at, parameter, graph, fleet
     await mockApi(page, made.answers);
     await page.goto(at(`tasks?from=${made.from}&to=${made.to}`));
     await page.waitForSelector('.stream canvas[data-tasks="2"]');
+    const hiddenPx = await page.$eval('.stream', (stream) => stream.scrollHeight - stream.clientHeight);
+    checks.equal(hiddenPx, 0, 'rows that fit have no scroll bar');
     const legend = await page.$$eval('.stream-box .legend span', (all) =>
       Object.fromEntries(
         all

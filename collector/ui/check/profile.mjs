@@ -48,6 +48,8 @@ export function profileChecks({ browser, checks, open, at, parameter, graph }) {
       JSON.stringify({ leaf: '6.00s', walk: '3.00s', other: '1.00s', load: '0s' }),
       'self times of all functions',
     );
+    const hiddenPx = await page.$eval('.flame', (graph) => graph.scrollHeight - graph.clientHeight);
+    checks.equal(hiddenPx, 0, 'a graph that fits has no scroll bar');
     checks.expect((await accessibilityNodes(page)).includes('cell: leaf'), 'screen readers get the functions');
     // load › walk › walk › leaf
     await pick(2);

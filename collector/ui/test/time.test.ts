@@ -2,6 +2,7 @@ import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import examples from '../../../api/times.json';
 import numbers from '../../../flamegraph/numbers.json';
 import {
+  axisLabels,
   bytes,
   clock,
   count,
@@ -14,6 +15,7 @@ import {
   quantity,
   rangeText,
   resolveRange,
+  ticksMs,
   timeStepMs,
   utcOffset,
 } from '../src/core/time';
@@ -100,6 +102,8 @@ test('a range is named by its length, or by its ends', () => {
   expect([isLive(fixed), isLive({ from: '-5m', to: 'now' })]).toEqual([false, true]);
   const [from, to] = [fixed.from, fixed.to].map((text) => clock(Date.parse(text)));
   expect(rangeText(fixed, NOW)).toBe(`${from} – ${to} (1 min 30 s)`);
+  const old = { from: '2026-01-20T11:00:00Z', to: '2026-01-20T11:00:05Z' };
+  expect(rangeText(old, NOW)).toMatch(/^2026-01-(20|21) \d\d:\d\d:00 – \d\d:\d\d:05 \(5 s\)$/);
   // A date as an end is the end of that day.
   expect(rangeText({ from: '2026-01-30', to: '2026-01-30' }, NOW)).toMatch(/\(1 d\)$/);
 });
@@ -112,4 +116,20 @@ test('a clock time names the day unless it is today', () => {
 
 test('a time axis has the shortest step that fits', () => {
   expect([0.5, 3, 1000, 61_000].map(timeStepMs)).toEqual([1, 5, 1000, 120_000]);
+});
+
+test('the ticks of an axis are multiples of its step within the range', () => {
+  expect(ticksMs(1, 999, 250)).toEqual([250, 500, 750]);
+  expect(ticksMs(250, 500, 250)).toEqual([250, 500]);
+  expect(ticksMs(1, 2, 250)).toEqual([]);
+});
+
+test('labels of an axis are times of day, and dates where a day begins that is not today', () => {
+  const today = new Date(new Date(NOW).toDateString()).getTime();
+  const hour = 3_600_000;
+  const noon = today + 12 * hour;
+  expect(axisLabels([noon, noon + 5000], 5000)).toEqual(['12:00:00', '12:00:05']);
+  expect(axisLabels([noon, noon + 200], 200)).toEqual(['12:00:00.000', '12:00:00.200']);
+  const days = axisLabels([noon - 24 * hour, noon - 18 * hour, today, noon], 6 * hour);
+  expect(days).toEqual([clock(noon - 24 * hour).slice(0, 10), '18:00:00', expect.stringMatching(/^2026-/), '12:00:00']);
 });

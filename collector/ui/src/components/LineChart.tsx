@@ -4,7 +4,7 @@ import { useEffect, useRef, useState } from 'preact/hooks';
 import uPlot from 'uplot';
 import 'uplot/dist/uPlot.min.css';
 import { onTheme, variable } from '../core/colors';
-import { clock, duration } from '../core/time';
+import { axisLabels, duration } from '../core/time';
 
 export interface Line {
   name: string;
@@ -69,14 +69,20 @@ export function LineChart({ lines, limit, label, height, isAligned, hasPoints, w
       {
         width: element.clientWidth,
         height,
-        padding: [8, 30, 0, 0],
+        padding: [8, 38, 0, 0],
         legend: { show: false },
         cursor: { drag: { x: onSelect !== undefined, y: false, setScale: false, dist: 4 }, points: { show: false } },
         scales: { x: { time: !isAligned }, y: { range: (_u, _min, max) => [0, topOf(max ?? 0, limit)] } },
         axes: [
           {
             ...axis,
-            values: (_u, splits) => splits.map((s) => (isAligned ? duration(s * 1e9) : clock(s * 1000))),
+            values: (_u, splits, _axis, _space, step) =>
+              isAligned
+                ? splits.map((s) => duration(s * 1e9))
+                : axisLabels(
+                    splits.map((s) => s * 1000),
+                    step * 1000,
+                  ),
             space: 90,
             size: 26,
           },

@@ -55,6 +55,7 @@ export function RangePicker() {
       </form>
     );
   }
+  const text = isInvalid ? 'invalid range' : rangeText(range, nowMs()).replace(/^the /, '');
   return (
     <div class="range">
       {!isLive(range) && (
@@ -64,6 +65,7 @@ export function RangePicker() {
       )}
       <select
         aria-label="Range"
+        title={text}
         value={preset}
         onChange={(event) => {
           const value = event.currentTarget.value;
@@ -72,9 +74,7 @@ export function RangePicker() {
           event.currentTarget.value = preset;
         }}
       >
-        {preset === 'own' && (
-          <option value="own">{isInvalid ? 'invalid range' : rangeText(range, nowMs()).replace(/^the /, '')}</option>
-        )}
+        {preset === 'own' && <option value="own">{text}</option>}
         {PRESETS.map(([from, label]) => (
           <option key={from} value={from}>
             last {label}

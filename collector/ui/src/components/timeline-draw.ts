@@ -1,7 +1,7 @@
 // Draws a timeline as stacked steps, with axes.
 
 import { taskColor, variable } from '../core/colors';
-import { clock, digits, timeStepMs } from '../core/time';
+import { axisLabels, digits, ticksMs, timeStepMs } from '../core/time';
 
 export interface Layer {
   name: string;
@@ -139,15 +139,15 @@ function drawGrid(
   context.textAlign = 'center';
   const perMs = width / (1000 * (to - from));
   const stepMs = timeStepMs(TICK_X_PX / perMs);
-  for (let ms = Math.ceil((1000 * from) / stepMs) * stepMs; ms <= 1000 * to; ms += stepMs) {
-    const x = Math.round(left + (ms - 1000 * from) * perMs);
+  const ticks = ticksMs(1000 * from, 1000 * to, stepMs);
+  axisLabels(ticks, stepMs).forEach((text, i) => {
+    const x = Math.round(left + (ticks[i] - 1000 * from) * perMs);
     context.fillStyle = line;
     context.fillRect(x, top, 1, height);
     context.fillStyle = soft;
-    const text = clock(ms);
     const half = 3 * text.length;
     if (x + half < left + width + RIGHT_PX && x > half) context.fillText(text, x, top + height + 12);
-  }
+  });
   context.textAlign = 'left';
 }
 

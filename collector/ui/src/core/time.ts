@@ -221,7 +221,9 @@ export function rangeText(range: Range, nowMs: number): string {
   const from = parseTimeMs(range.from, nowMs);
   const to = parseTimeMs(range.to, nowMs, 'to');
   if (isLive(range)) return `the last ${lengthText(to - from)}`;
-  return `${clock(from)} – ${clock(to)} (${lengthText(to - from)})`;
+  // A date that both ends have is written once.
+  const end = clock(to).replace(`${localDate(new Date(from))} `, '');
+  return `${clock(from)} – ${end} (${lengthText(to - from)})`;
 }
 
 /** `1.50 GB`: three digits and the decimal unit that fits. */
@@ -241,4 +243,22 @@ const STEPS_MS = [
 /** The shortest step of a time axis that is at least `leastMs`. */
 export function timeStepMs(leastMs: number): number {
   return STEPS_MS.find((ms) => ms >= leastMs) ?? leastMs;
+}
+
+/** The times of an axis that are multiples of `stepMs`. */
+export function ticksMs(fromMs: number, toMs: number, stepMs: number): number[] {
+  const first = Math.ceil(fromMs / stepMs);
+  const count = Math.max(0, Math.floor(toMs / stepMs) - first + 1);
+  return Array.from({ length: count }, (_, i) => (first + i) * stepMs);
+}
+
+/** Labels of a time axis: times of day. The first of each day is its date instead, unless all are of today. */
+export function axisLabels(ticksMs: number[], stepMs: number): string[] {
+  const times = ticksMs.map((ms) => new Date(ms));
+  const days = times.map(localDate);
+  const today = localDate(new Date());
+  const isToday = days.every((day) => day === today);
+  return times.map((at, i) =>
+    isToday || days[i] === days[i - 1] ? timeOfDay(at) + (stepMs < 1000 ? milliseconds(at) : '') : days[i],
+  );
 }

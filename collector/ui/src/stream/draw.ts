@@ -5,7 +5,7 @@ import type { Task } from '../core/api';
 import { BUSY_SHADES, busyShades, failedColor, isDark, phaseColor, pixelOf, taskColor, variable } from '../core/colors';
 import { middleCut, safeText } from '../core/names';
 import type { Size } from '../core/size';
-import { clock, timeStepMs } from '../core/time';
+import { axisLabels, ticksMs, timeStepMs } from '../core/time';
 import type { TaskColumns } from './columns';
 import { firstEndingAfter, type Lane, type Line } from './lanes';
 
@@ -400,12 +400,12 @@ function drawAxis(
   context.fillRect(0, 0, width, AXIS_PX);
   const perMs = (width - view.gutterPx) / (view.to - view.from);
   const step = timeStepMs(96 / perMs);
-  const first = Math.ceil((baseMs + view.from) / step) * step;
-  for (let ms = first; ms <= baseMs + view.to; ms += step) {
-    const x = view.gutterPx + (ms - baseMs - view.from) * perMs;
+  const ticks = ticksMs(baseMs + view.from, baseMs + view.to, step);
+  axisLabels(ticks, step).forEach((text, i) => {
+    const x = view.gutterPx + (ticks[i] - baseMs - view.from) * perMs;
     context.fillStyle = inks.line;
     context.fillRect(x, AXIS_PX - 4, 1, 4);
     context.fillStyle = inks.soft;
-    if (x < width - 60) context.fillText(clock(ms, step < 1000), x + 3, AXIS_PX / 2);
-  }
+    if (x + 6 * text.length < width) context.fillText(text, x + 3, AXIS_PX / 2);
+  });
 }

@@ -31,10 +31,13 @@ export function HiddenTime({ hidden }: { hidden: Hidden }) {
       {shown.map(({ text, ns, show }, i) => (
         <>
           {i > 0 && ', '}
-          {duration(ns)} {text}{' '}
-          <button class="link" aria-label={`Show time ${text}`} onClick={show}>
-            show
-          </button>
+          {duration(ns)} {text}
+          <span>
+            {' '}
+            <button class="link" aria-label={`Show time ${text}`} onClick={show}>
+              show
+            </button>
+          </span>
         </>
       ))}
     </span>
