@@ -114,8 +114,12 @@ pub(crate) fn write_file(path: &Path, data: &[u8]) -> anyhow::Result<()> {
 /// Checks that a file can be written at `path` later, before work whose result would be lost otherwise.
 pub(crate) fn check_writable(path: &Path) -> anyhow::Result<()> {
     let failed = || format!("could not write {}", path.display());
+    if path.is_dir() {
+        return Err(io::Error::from(io::ErrorKind::IsADirectory)).with_context(failed);
+    }
+    // A pipe would be opened, and its reader would see its end.
     if is_written_directly(path) {
-        return File::options().write(true).open(path).map(drop).with_context(failed);
+        return Ok(());
     }
     let Replacement { part, .. } = Replacement::of(path).with_context(failed)?;
     File::create_new(&part).and_then(|_| fs::remove_file(&part)).with_context(failed)
@@ -165,6 +169,11 @@ impl Replacement {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+    use std::sync::mpsc;
+    use std::thread;
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -206,6 +215,16 @@ mod tests {
     }
 
     #[test]
+    fn a_check_does_not_open_a_pipe() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let (sender, checked) = mpsc::channel();
+        thread::spawn(move || sender.send(check_writable(&pipe).is_ok()));
+        assert_eq!(checked.recv_timeout(Duration::from_secs(20)), Ok(true));
+    }
+
+    #[test]
     fn a_check_fails_as_the_write_would_and_leaves_nothing() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("p.svg");
@@ -215,7 +234,7 @@ mod tests {
         check_writable(&path).unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"old");
         check_writable(Path::new("/dev/null")).unwrap();
-        for impossible in ["/no/such/folder/p.svg", "/"] {
+        for impossible in ["/no/such/folder/p.svg", "/", "/tmp"] {
             let path = Path::new(impossible);
             let error = check_writable(path).unwrap_err();
             assert_eq!(error.to_string(), write_file(path, b"").unwrap_err().to_string());

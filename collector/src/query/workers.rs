@@ -20,7 +20,7 @@ use crate::sync::{lock, read};
 /// The mode of a sampler that takes all stacks.
 const FULL_MODE: &str = "full";
 
-// The page warns from the same values on (`ui/src/pages/warnings.ts`).
+// The page (`ui/src/pages/warnings.ts`) and `emberline doctor` warn from the same values on.
 
 /// Before as many ticks are due, shares of them say nothing.
 const TICKS_MIN: u64 = 500;

@@ -28,7 +28,7 @@ use crate::report::ShipReport;
 use crate::sync::lock;
 use crate::tables::Tables;
 
-/// Most stays at once that an agent has left and awaits answers of; beyond, it gives the oldest up.
+/// Most stays at once that an agent has left and awaits answers of; beyond, it gives up the oldest.
 pub const UNSETTLED_MAX: usize = super::stays::UNSETTLED_MAX;
 
 /// Interval of the simulated sampler.
@@ -104,7 +104,7 @@ pub enum Action {
         /// Number of the socket.
         socket: u64,
     },
-    /// It closes a socket, or gives the attempt to connect up.
+    /// It closes a socket, or gives up the attempt to connect.
     Close {
         /// Number of the socket.
         socket: u64,

@@ -16,7 +16,7 @@ use crate::worker::Life;
 /// After how long a connection request that was lost is sent again.
 const RECONNECT_NS: i64 = SECOND;
 
-/// After how long an agent gives an attempt to connect up.
+/// After how long an agent gives up an attempt to connect.
 const CONNECT_NS: i64 = 5 * SECOND;
 
 /// Bits of a connection's number that are the agent's number of the socket.
