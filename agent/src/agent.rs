@@ -90,8 +90,8 @@ impl Agent {
         self.threads.control.mode()
     }
 
-    /// Stops sampling, flushes for at most the flush timeout, and returns the final report. Time that the
-    /// collector has not acknowledged by then is its `unacked_ns`.
+    /// Stops sampling, flushes for at most the flush timeout, and returns the final report, whose
+    /// `unacked_ns` is the time that the collector has not acknowledged by then.
     pub fn finish(mut self) -> crate::ShipReport {
         self.end()
     }

@@ -189,8 +189,8 @@ fn check_session_account(life: &Life, session: &LifeContent) -> Result<(), Strin
     Ok(())
 }
 
-/// Checks that accepted = stored + lost over all collectors. Time that an agent gave up, or could not ship in time, may
-/// be stored or not.
+/// Checks that accepted = stored + lost over all collectors. Time that an agent gave up, or could not
+/// ship in time, may be stored or not.
 fn check_report(life: &Life, all: &[HostContent]) -> Result<(), String> {
     let report = match &life.agent {
         Some(agent) => agent.report(),

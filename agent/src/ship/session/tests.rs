@@ -426,7 +426,7 @@ fn marks_are_clamped_to_existing_entries() {
     let kind = session.next_message(at(0)).unwrap().kind;
     assert!(matches!(kind, Some(agent_message::Kind::Flush(_))), "{kind:?}");
     assert_eq!(session.next_message(at(0)), None);
-    // News after that is still sent.
+    // New entries after that are still sent.
     assert_eq!(session.marks, held);
 }
 

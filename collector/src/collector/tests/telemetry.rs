@@ -539,7 +539,7 @@ fn a_run_selects_its_range_and_past_the_limit_the_oldest_is_dropped() {
     let count = |collector: &Collector, text: &str| link_sums(collector, text).len();
     assert_eq!(count(&fleet.collector, "run=nightly"), 0);
     assert_eq!(count(&fleet.collector, "run=nightly@0000000000000009-1"), 1);
-    // An ended transfer does not go on; one that goes on ends now.
+    // An ended run does not go on; one that goes on ends now.
     fleet.tell(1, run(1, "nightly", 15, None));
     let ended = transfer_query(&fleet.collector, "run=nightly@0000000000000009-1").range;
     assert_eq!((ended.start(), ended.stop()), (at(15), at(30)));

@@ -133,7 +133,7 @@ async fn a_picture_says_what_it_shows_and_hides() {
     for part in [range, "70 ns of thread time", hidden] {
         assert!(svg.contains(part), "{part} in {svg}");
     }
-    // The number of hidden frames has room next to any range.
+    // The hidden time has room next to any range.
     let range = "from=1000000.5&to=1000061.25";
     let path = format!("/api/v1/profile?{range}&{DEFAULT_VIEW}&focus=app::wait&format=svg");
     let svg = get(running.address, &path).await.body;

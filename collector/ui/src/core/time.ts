@@ -105,7 +105,7 @@ export function localTime(text: string): string {
   const ms = isRelative(text) ? NaN : parseTimeMs(text, 0);
   if (!(Math.abs(ms) < DATE_MAX_MS)) return text;
   const at = new Date(ms);
-  return `${localDate(at)} ${timeOfDay(at)}${at.getMilliseconds() === 0 ? '' : milliseconds(at)}`;
+  return `${localDate(at)} ${timeOfDay(at, at.getMilliseconds() !== 0)}`;
 }
 
 /** The difference of local time to UTC: `UTC+5:30`. */
@@ -197,18 +197,15 @@ function localDate(at: Date): string {
   return `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())}`;
 }
 
-function timeOfDay(at: Date): string {
-  return `${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
-}
-
-function milliseconds(at: Date): string {
-  return `.${String(at.getMilliseconds()).padStart(3, '0')}`;
+function timeOfDay(at: Date, withMilliseconds: boolean): string {
+  const time = `${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
+  return withMilliseconds ? `${time}.${String(at.getMilliseconds()).padStart(3, '0')}` : time;
 }
 
 /** The local time of day, with the date if it is not today. */
 export function clock(ms: number, withMilliseconds = false): string {
   const at = new Date(ms);
-  const time = timeOfDay(at) + (withMilliseconds ? milliseconds(at) : '');
+  const time = timeOfDay(at, withMilliseconds);
   const today = new Date().toDateString() === at.toDateString();
   return today ? time : `${localDate(at)} ${time}`;
 }
@@ -253,12 +250,10 @@ export function ticksMs(fromMs: number, toMs: number, stepMs: number): number[] 
 }
 
 /** Labels of a time axis: times of day. The first of each day is its date instead, unless all are of today. */
-export function axisLabels(ticksMs: number[], stepMs: number): string[] {
-  const times = ticksMs.map((ms) => new Date(ms));
+export function axisLabels(allMs: number[], stepMs: number): string[] {
+  const times = allMs.map((ms) => new Date(ms));
   const days = times.map(localDate);
   const today = localDate(new Date());
   const isToday = days.every((day) => day === today);
-  return times.map((at, i) =>
-    isToday || days[i] === days[i - 1] ? timeOfDay(at) + (stepMs < 1000 ? milliseconds(at) : '') : days[i],
-  );
+  return times.map((at, i) => (isToday || days[i] === days[i - 1] ? timeOfDay(at, stepMs < 1000) : days[i]));
 }
