@@ -23,8 +23,9 @@ pub(crate) struct ThreadCell {
     pub(crate) early: Arc<EarlyAccount>,
     /// The last word of `task` with a task: a thread leaves its task before it ends.
     last_task: AtomicU64,
-    /// When the sampler saw that the thread had left that task; 0 since the next one began.
-    left_ns: AtomicU64,
+    /// The thread's CPU clock when the sampler saw that it had left that task, and one more; 0 since
+    /// the next one began.
+    left_cpu: AtomicU64,
     pub(super) gone: AtomicBool,
     /// Rows lost since the last drain.
     pub(super) lost: AtomicU64,
@@ -43,7 +44,7 @@ impl ThreadCell {
             task: AtomicU64::new(0),
             early: Arc::new(EarlyAccount::new()),
             last_task: AtomicU64::new(0),
-            left_ns: AtomicU64::new(0),
+            left_cpu: AtomicU64::new(0),
             gone: AtomicBool::new(false),
             lost: AtomicU64::new(0),
             rows: Mutex::new(consumer),
@@ -65,7 +66,7 @@ impl ThreadCell {
         self.task.store(word, Ordering::Release);
         if word != 0 {
             self.last_task.store(word, Ordering::Relaxed);
-            self.left_ns.store(0, Ordering::Relaxed);
+            self.left_cpu.store(0, Ordering::Relaxed);
         }
     }
 
@@ -84,14 +85,15 @@ impl ThreadCell {
         self.last_task.load(Ordering::Relaxed)
     }
 
-    /// The sampler saw at `now_ns` that the thread had left its last task.
-    pub(crate) fn set_left(&self, now_ns: u64) {
-        self.left_ns.store(now_ns, Ordering::Relaxed);
+    /// The sampler saw that the thread had left its last task, when its CPU clock was `cpu_ns`.
+    pub(crate) fn set_left(&self, cpu_ns: u64) {
+        self.left_cpu.store(cpu_ns + 1, Ordering::Relaxed);
     }
 
-    /// When the sampler saw that the thread had left its last task, unless it began another one.
-    pub(crate) fn left_ns(&self) -> Option<u64> {
-        Some(self.left_ns.load(Ordering::Relaxed)).filter(|left_ns| *left_ns > 0)
+    /// The thread's CPU clock when the sampler saw that it had left its last task, unless it began
+    /// another one.
+    pub(crate) fn left_cpu_ns(&self) -> Option<u64> {
+        self.left_cpu.load(Ordering::Relaxed).checked_sub(1)
     }
 
     /// The moment at which the thread ended; `None` while it runs.

@@ -19,9 +19,6 @@ use crate::registry::{Moment, NameId, TaskContext, ThreadCell};
 /// half of the time.
 const SIGNAL_BLOCKED_MIN_NS: u64 = 2_000_000_000;
 
-/// Until this time after a thread was seen to leave a task, its time may still be of that task.
-pub(super) const LEAVING_NS: u64 = 100_000_000;
-
 /// A thread of this process.
 #[derive(Debug)]
 pub(super) struct Thread {
@@ -89,6 +86,14 @@ pub(super) struct LastSample {
     pub(super) task_word: u64,
     /// The tick at which it was counted.
     pub(super) at_ns: u64,
+}
+
+/// A task that a thread was seen to leave.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LeftTask {
+    pub(super) word: u64,
+    /// CPU time before it was seen to leave it that is not counted yet.
+    pub(super) uncounted_cpu_ns: u64,
 }
 
 /// The state in which a thread was last observed.
@@ -207,16 +212,21 @@ impl Thread {
     }
 
     /// The word of the task that its time belongs to: the current one, or the last one of a thread
-    /// that has ended, unless it had left that task well before.
+    /// that has ended, unless it was seen to leave that task before.
     pub(super) fn charged_task_word(&self) -> u64 {
-        let Some(cell) = self.cell.as_ref().filter(|_| self.gone) else {
-            return self.task_word();
-        };
-        let left_for_ns = |left_ns| self.time.accounted_to_ns().saturating_sub(left_ns);
-        match cell.left_ns() {
-            Some(left_ns) if left_for_ns(left_ns) > LEAVING_NS => 0,
-            _ => cell.last_task_word(),
+        match self.cell.as_ref().filter(|_| self.gone) {
+            None => self.task_word(),
+            Some(cell) if cell.left_cpu_ns().is_some() => 0,
+            Some(cell) => cell.last_task_word(),
         }
+    }
+
+    /// The task that it was seen to leave before it ended.
+    pub(super) fn left_task(&self) -> Option<LeftTask> {
+        let cell = self.cell.as_ref().filter(|_| self.gone)?;
+        let since_ns = self.time.cpu_ns().saturating_sub(cell.left_cpu_ns()?);
+        let uncounted_cpu_ns = self.time.unattributed_cpu_ns().saturating_sub(since_ns);
+        Some(LeftTask { word: cell.last_task_word(), uncounted_cpu_ns })
     }
 
     /// The first levels of a sample taken under `task_word`: the task, and the phase if it is in

@@ -15,6 +15,7 @@ use self::early::YoungThreads;
 use self::span::learn_span;
 use self::unarmed::UnarmedThread;
 use super::addresses::{AddressTrie, Attribution};
+use super::early::{Remainders, Share};
 use super::files::{Activity, Files, ProbeError};
 use super::memory::{self, RemoteStack};
 use super::mode::Mode;
@@ -70,8 +71,8 @@ pub(super) struct ThreadProbe {
     unwinder: Unwinder,
     modules_after: u32,
     pub(super) quantum_ns: u64,
-    /// Time below a quantum, of threads that ended.
-    ended_remainder: Weight,
+    /// Time below a quantum.
+    remainders: Remainders,
     young: YoungThreads,
     stack: Stack,
     remote: RemoteStack,
@@ -98,7 +99,7 @@ impl ThreadProbe {
             unwinder,
             modules_after: 0,
             quantum_ns,
-            ended_remainder: Weight::ZERO,
+            remainders: Remainders::default(),
             young: YoungThreads::default(),
             stack: Stack::default(),
             remote: RemoteStack::default(),

@@ -153,7 +153,7 @@ impl Sampler {
         if last {
             self.threads.iter_mut().for_each(|thread| self.probe.count_to_the_end(thread, now));
             self.remove_gone(now);
-            self.probe.finish_young();
+            self.probe.finish_remainders();
         } else if has_new_settings || is_complete || self.schedule.is_dump_in_progress() {
             self.count_seen(now);
         }

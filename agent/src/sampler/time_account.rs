@@ -197,6 +197,13 @@ impl TimeAccount {
         self.take_sampled(self.accounted_to_ns, quantum_ns)
     }
 
+    /// Takes up to `nanoseconds` of the unattributed CPU time, in whole quanta.
+    pub(super) fn take_cpu(&mut self, nanoseconds: u64, quantum_ns: u64) -> Weight {
+        let taken = nanoseconds.min(self.unattributed.cpu_ns);
+        self.unattributed.cpu_ns -= taken;
+        self.quantize(Weight::of(State::Cpu, taken), quantum_ns)
+    }
+
     /// Takes up to `nanoseconds` of the unattributed time of waiting for a processor, in whole quanta.
     /// Returns also how much was there.
     pub(super) fn take_runnable(&mut self, nanoseconds: u64, quantum_ns: u64) -> (Weight, u64) {
@@ -242,13 +249,13 @@ impl TimeAccount {
         runnable + self.take_off_cpu(State::Other, quantum_ns)
     }
 
-    /// The thread's time has ended: moves its remainder to that of all such threads, and returns the
-    /// whole quanta of the sum.
-    pub(super) fn end_remainder(&mut self, of_all: &mut Weight, quantum_ns: u64) -> Weight {
-        self.remainder += std::mem::replace(of_all, Weight::ZERO);
-        let whole = self.quantize(Weight::ZERO, quantum_ns);
-        *of_all = std::mem::replace(&mut self.remainder, Weight::ZERO);
-        whole
+    /// Takes the remainders of the states that are `wanted`.
+    pub(super) fn take_remainder(&mut self, wanted: impl Fn(State) -> bool) -> Weight {
+        let mut taken = Weight::ZERO;
+        for state in State::ALL.into_iter().filter(|state| wanted(*state)) {
+            *taken.get_mut(state) = std::mem::take(self.remainder.get_mut(state));
+        }
+        taken
     }
 
     /// The whole quanta of `weight` and of the remainder so far; keeps the new remainder, by state.

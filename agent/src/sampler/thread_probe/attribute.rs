@@ -2,8 +2,11 @@
 
 use super::*;
 use crate::sampler::addresses::TaskLevels;
-use crate::sampler::thread::LEAVING_NS;
+use crate::sampler::thread::LeftTask;
 
+/// A change of a thread's task is normally counted by the samples before and after it. If a thread had none
+/// for this long, its time belongs to the task that it left.
+const CHANGE_UNSAMPLED_NS: u64 = 100_000_000;
 /// Time that is unattributed for longer than this is counted where the thread was last seen.
 const UNATTRIBUTED_MAX_NS: u64 = 1_000_000_000;
 /// CPU time that no clock interrupt has seen, so far only by chance: it waits longer for a sample.
@@ -26,21 +29,45 @@ pub(super) struct NewDelay {
 }
 
 impl ThreadProbe {
-    /// Counts all unattributed time of a thread where it was last seen. The remainder
-    /// below a quantum is kept for the next thread that ends.
+    /// Counts all unattributed time of a thread where it was last seen. Remainders below a quantum are
+    /// kept for the next thread that ends in the same task.
     pub(super) fn attribute_all(&mut self, thread: &mut Thread) {
         self.count_idle(thread);
-        self.attribute_running(thread, thread.charged_task_word());
-        self.attribute_off_cpu(thread, true);
+        if let Some(left) = thread.left_task() {
+            self.attribute_left(thread, left);
+        }
+        let task_word = thread.charged_task_word();
+        self.attribute_running(thread, task_word);
+        self.attribute_off_cpu(thread, task_word, true);
         self.settle_early(thread);
-        let whole = thread.time.end_remainder(&mut self.ended_remainder, self.quantum_ns);
-        if !whole.is_zero() {
-            let attribution = match (thread.last, thread.last_sample) {
-                (_, Some(sample)) if whole.wait_ns() == 0 => sample.attribution,
-                (Some(last), _) => last.attribution,
-                (None, _) => self.without_stack(thread, NoStack::ShortThread),
-            };
-            self.add(thread, attribution, whole);
+    }
+
+    /// Counts the CPU time of a thread that has ended from before it was seen to leave its last task.
+    fn attribute_left(&mut self, thread: &mut Thread, left: LeftTask) {
+        let is_sampled_last = thread.last_sample.is_some_and(|last| last.task_word == left.word);
+        if left.uncounted_cpu_ns == 0 && !is_sampled_last {
+            return;
+        }
+        if let Some(attribution) = self.attribution_of_running(thread, left.word) {
+            let weight = thread.time.take_cpu(left.uncounted_cpu_ns, self.quantum_of(thread));
+            self.add(thread, attribution, weight);
+            self.add_remainder(thread, attribution, |state| state == State::Cpu);
+        }
+    }
+
+    /// Adds the thread's remainders below a quantum, of the states that are `wanted`, to those of the
+    /// task that `attribution` is in.
+    fn add_remainder(
+        &mut self,
+        thread: &mut Thread,
+        attribution: Attribution,
+        wanted: impl Fn(State) -> bool,
+    ) {
+        let remainder = thread.time.take_remainder(wanted);
+        let level = self.level_at(attribution);
+        for state in State::ALL.into_iter().filter(|state| remainder.get(*state) > 0) {
+            let time = Share { attribution, state, part: remainder.get(state) };
+            self.remainders.add(&mut self.addresses, self.quantum_ns, level, time);
         }
     }
 
@@ -145,7 +172,7 @@ impl ThreadProbe {
         let can_be_read = self.mode.samples_blocked();
         let max_ns = if can_be_read { UNATTRIBUTED_MAX_NS } else { 0 };
         if thread.time.off_cpu_unattributed_for_ns() > max_ns {
-            self.attribute_off_cpu(thread, can_be_read);
+            self.attribute_off_cpu(thread, thread.charged_task_word(), can_be_read);
         }
     }
 
@@ -158,10 +185,11 @@ impl ThreadProbe {
             return;
         }
         if let Some(cell) = thread.cell.as_ref().filter(|_| task_word == 0) {
-            cell.set_left(thread.time.accounted_to_ns());
+            cell.set_left(thread.time.cpu_ns());
         }
-        if thread.uncounted_for_ns() > LEAVING_NS {
+        if thread.uncounted_for_ns() > CHANGE_UNSAMPLED_NS {
             self.attribute_running(thread, left);
+            self.attribute_off_cpu(thread, left, true);
         }
     }
 
@@ -169,30 +197,39 @@ impl ThreadProbe {
     /// shortly before in the same task, or before the task ended, or without a stack. Never where it
     /// was blocked: it did not run there.
     fn attribute_running(&mut self, thread: &mut Thread, task_word: u64) {
-        let since = thread.time.accounted_to_ns().saturating_sub(UNATTRIBUTED_MAX_NS);
-        let has_ended = thread.gone || thread.seen_task_word != task_word;
-        let is_close =
-            |last: &LastSample| last.task_word == task_word && (has_ended || last.at_ns >= since);
-        let attribution = match thread.last_sample.filter(is_close) {
-            Some(last) => last.attribution,
+        let Some(attribution) = self.attribution_of_running(thread, task_word) else {
             // Its own account has this time, and only stacks divide it.
-            None if thread.early.is_some() => return,
-            None => {
-                let reason = self.no_stack_reason(thread, self.samples_running());
-                self.without_stack_below(thread, &thread.levels(task_word), reason)
-            }
+            return;
         };
         let weight = thread.time.take_running(self.quantum_of(thread));
         self.add(thread, attribution, weight);
+        self.add_remainder(thread, attribution, |state| {
+            matches!(state, State::Cpu | State::Runnable)
+        });
         if matches!(thread.observation, LastObservation::Ready) {
             thread.set_counted(attribution, State::Cpu);
         }
     }
 
-    /// Where time of a thread is counted of which no stack is known: in the task that it is in now.
-    fn without_stack(&mut self, thread: &mut Thread, reason: NoStack) -> Attribution {
-        let levels = thread.levels(thread.charged_task_word());
-        self.without_stack_below(thread, &levels, reason)
+    /// Where time of running in a task is counted without a sample of its own; `None` if the thread
+    /// measures itself and was not sampled there.
+    fn attribution_of_running(
+        &mut self,
+        thread: &mut Thread,
+        task_word: u64,
+    ) -> Option<Attribution> {
+        let since = thread.time.accounted_to_ns().saturating_sub(UNATTRIBUTED_MAX_NS);
+        let has_ended = thread.gone || thread.seen_task_word != task_word;
+        let is_close =
+            |last: &LastSample| last.task_word == task_word && (has_ended || last.at_ns >= since);
+        match thread.last_sample.filter(is_close) {
+            Some(last) => Some(last.attribution),
+            None if thread.early.is_some() => None,
+            None => {
+                let reason = self.no_stack_reason(thread, self.samples_running());
+                Some(self.without_stack_below(thread, &thread.levels(task_word), reason))
+            }
+        }
     }
 
     pub(super) fn without_stack_below(
@@ -215,13 +252,15 @@ impl ThreadProbe {
         }
     }
 
-    fn attribute_off_cpu(&mut self, thread: &mut Thread, where_last_seen: bool) {
+    /// Counts time off the processor where the thread was last seen, if that is wanted and known, or
+    /// without a stack.
+    fn attribute_off_cpu(&mut self, thread: &mut Thread, task_word: u64, where_last_seen: bool) {
         let attribution = match thread.last.filter(|_| where_last_seen) {
             Some(last) => last.attribution,
             None if thread.early.is_some() => return,
             None => {
                 let reason = self.no_stack_reason(thread, self.mode.samples_blocked());
-                self.without_stack(thread, reason)
+                self.without_stack_below(thread, &thread.levels(task_word), reason)
             }
         };
         let weight = match thread.observation {
@@ -243,5 +282,6 @@ impl ThreadProbe {
             }
         };
         self.add(thread, attribution, weight);
+        self.add_remainder(thread, attribution, |state| state != State::Cpu);
     }
 }

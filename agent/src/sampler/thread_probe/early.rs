@@ -10,7 +10,7 @@ use super::*;
 use crate::clock::monotonic_ns;
 use crate::registry::{EarlyAccount, EarlyTime, EarlyTimes, EndedThread, ThreadCell};
 use crate::sampler::addresses::TaskLevels;
-use crate::sampler::early::{EarlyThread, Remainders, Share, divided};
+use crate::sampler::early::{EarlyThread, divided};
 
 /// A thread measures itself for this long after its first task.
 const YOUNG_NS: u64 = 500_000_000;
@@ -29,7 +29,6 @@ pub(super) struct YoungThreads {
     ids: VecDeque<u32>,
     /// Time before this is not counted.
     counts_from_ns: u64,
-    remainders: Remainders,
 }
 
 impl ThreadProbe {
@@ -38,9 +37,9 @@ impl ThreadProbe {
         self.young.counts_from_ns = now;
     }
 
-    /// Sampling ends, and all threads are counted.
-    pub(in crate::sampler) fn finish_young(&mut self) {
-        self.young.remainders.finish(&mut self.addresses, self.quantum_ns);
+    /// Rounds the remainders of all threads, at the end of sampling.
+    pub(in crate::sampler) fn finish_remainders(&mut self) {
+        self.remainders.finish(&mut self.addresses, self.quantum_ns);
     }
 
     /// Sets the thread's cell, if it has one. A cell that is no longer listed stays: it tells how the
@@ -217,9 +216,15 @@ impl ThreadProbe {
             let parts = divided(total_ns, shares.iter().map(|share| share.part));
             for (share, part) in shares.iter().zip(parts) {
                 let time = Share { part, ..*share };
-                self.young.remainders.add(&mut self.addresses, self.quantum_ns, level, time);
+                self.remainders.add(&mut self.addresses, self.quantum_ns, level, time);
             }
         }
+    }
+
+    /// The node of the task and phase that `attribution` is in.
+    pub(super) fn level_at(&self, attribution: Attribution) -> NodeId {
+        let thread = self.addresses.trie.node(attribution.thread);
+        thread.map_or(NodeId::ROOT, |(level, _)| level)
     }
 
     fn level_of(&mut self, levels: &TaskLevels) -> NodeId {
@@ -229,11 +234,10 @@ impl ThreadProbe {
 
     /// Counts a weight of a thread, or holds it back while the thread measures itself.
     pub(super) fn add(&mut self, thread: &mut Thread, attribution: Attribution, weight: Weight) {
-        let Some(early) = &mut thread.early else {
-            return self.addresses.add(attribution, weight);
-        };
-        let level = self.addresses.trie.node(attribution.thread).map(|(level, _)| level);
-        early.add(level.unwrap_or(NodeId::ROOT), attribution, weight);
+        match &mut thread.early {
+            None => self.addresses.add(attribution, weight),
+            Some(early) => early.add(self.level_at(attribution), attribution, weight),
+        }
     }
 
     /// Weights of a thread are multiples of this.

@@ -50,14 +50,19 @@ fn sampler_of_one_cycle() -> Sampler {
 
 /// The time below a task.
 fn weight_in(tree: &TreeDelta, task: NameId) -> Weight {
-    let mut of_task = vec![false];
-    for (parent, frame) in &tree.nodes {
-        let is_task = tree.frames[frame.0 as usize] == AddressFrame::Task(task);
-        of_task.push(is_task || of_task[parent.index()]);
+    weight_below(tree, &AddressFrame::Task(task))
+}
+
+/// The time below a frame.
+fn weight_below(tree: &TreeDelta, frame: &AddressFrame) -> Weight {
+    let frame_of = |id: FrameId| &tree.frames[id.0 as usize];
+    let mut is_below = vec![false];
+    for (parent, id) in &tree.nodes {
+        is_below.push(frame_of(*id) == frame || is_below[parent.index()]);
     }
     let mut weight = Weight::ZERO;
     for (node, state, nanoseconds) in tree.delta.entries() {
-        if of_task[node.index()] {
+        if is_below[node.index()] {
             *weight.get_mut(*state) += nanoseconds;
         }
     }
@@ -369,26 +374,46 @@ fn running_without_a_sample_counts_in_the_task_that_the_thread_has_left() {
     });
 }
 
+/// Threads end some time after they have left their task, and were last sampled in it or never.
 #[test]
-fn the_rest_of_an_ended_thread_is_in_its_last_task_unless_it_left_that_long_before() {
+fn cpu_time_of_an_ended_thread_is_in_its_last_task_until_it_was_seen_to_leave() {
+    const IN_TASK_NS: u64 = 2_600_000;
+    const AFTERWARDS_NS: u64 = 1_100_000;
+    const THREADS: u64 = 20;
     let _alone = alone();
     let mut sampler = sampler_of_one_cycle();
     let context = TaskContext { task: registry::name_id("last"), phase: NameId::NONE };
-    let blocked = BlockedThread::start(&mut sampler, context);
-    let Sampler { threads, probe, .. } = &mut sampler;
-    let thread = threads.get_mut(blocked.id).unwrap();
-    let word = thread.task_word();
-    thread.gone = true;
-    blocked.cell.set_context(TaskContext::default());
-    let_wait_after_running(thread, 1);
-    assert_eq!(thread.charged_task_word(), word, "not seen to leave it");
-    probe.set_task(thread, 0);
-    assert_eq!(thread.charged_task_word(), word, "as it leaves it");
-    let accounted_to_ns = thread.time.accounted_to_ns();
-    thread.time.advance_idle(accounted_to_ns + 101_000_000);
-    assert_eq!(thread.charged_task_word(), 0);
-    blocked.cell.set_context(context);
-    assert_eq!(thread.charged_task_word(), word, "it has begun another one");
+    let quantum_ns = sampler.options.quantum_ns();
+    let (cell, _rows) = ThreadCell::new();
+    for number in 0..THREADS {
+        cell.set_context(context);
+        let word = cell.task_word().load(Ordering::Relaxed);
+        let mut thread = Thread::new(u32::MAX, 0);
+        thread.cell = Some(cell.clone());
+        thread.seen_task_word = word;
+        thread.time.advance(IN_TASK_NS, IN_TASK_NS);
+        cell.set_context(TaskContext::default());
+        thread.gone = true;
+        assert_eq!(thread.charged_task_word(), word, "it was not seen to leave");
+        let was_seen_to_leave = number % 2 == 0;
+        if was_seen_to_leave {
+            sampler.probe.set_task(&mut thread, 0);
+            assert_eq!(thread.time.unattributed_cpu_ns(), IN_TASK_NS, "a sample may follow");
+            thread.time.advance_idle(1_000_000_000);
+        }
+        let end_ns = thread.time.accounted_to_ns() + AFTERWARDS_NS;
+        thread.time.advance(end_ns, IN_TASK_NS + AFTERWARDS_NS);
+        sampler.probe.remove(thread);
+    }
+    sampler.probe.addresses.seal(|tree| {
+        let whole = |ns: u64| ns / quantum_ns * quantum_ns;
+        let in_task = THREADS * IN_TASK_NS + THREADS / 2 * AFTERWARDS_NS;
+        assert_eq!(weight_in(&tree, context.task).get(State::Cpu), whole(in_task));
+        let outside = THREADS / 2 * AFTERWARDS_NS;
+        let no_task = weight_below(&tree, &AddressFrame::NoTask);
+        assert_eq!(no_task.get(State::Cpu), whole(outside));
+        Ok(())
+    });
 }
 
 /// Work of several kinds, until `stop`: some threads run all the time, some wait.
