@@ -62,6 +62,14 @@ fn a_port_in_use_is_named_with_an_alternative() {
 }
 
 #[test]
+fn data_that_is_no_folder_is_named_and_not_the_token_file_in_it() {
+    let program = std::env::current_exe().unwrap();
+    let file = program.to_str().unwrap();
+    let expected = format!("{file} is a file, not a folder; choose a folder with `--data`");
+    check(&["serve", "--listen", "127.0.0.1:0", "--data", file], 1, &[&expected]);
+}
+
+#[test]
 fn listening_beyond_loopback_needs_a_flag() {
     check(&["serve", "--listen", "0.0.0.0:0"], 2, &["0.0.0.0", "insecure"]);
 }
