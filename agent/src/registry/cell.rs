@@ -23,8 +23,8 @@ pub(crate) struct ThreadCell {
     pub(crate) early: Arc<EarlyAccount>,
     /// The last word of `task` with a task: a thread leaves its task before it ends.
     last_task: AtomicU64,
-    /// The thread's CPU clock when the sampler saw that it had left that task, and one more; 0 since
-    /// the next one began.
+    /// The thread's CPU clock, plus 1, when the sampler saw that it had left that task; 0 since the
+    /// next task began.
     left_cpu: AtomicU64,
     pub(super) gone: AtomicBool,
     /// Rows lost since the last drain.

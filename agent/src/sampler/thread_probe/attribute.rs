@@ -4,8 +4,8 @@ use super::*;
 use crate::sampler::addresses::TaskLevels;
 use crate::sampler::thread::LeftTask;
 
-/// A change of a thread's task is normally counted by the samples before and after it. If a thread had none
-/// for this long, its time belongs to the task that it left.
+/// Samples before and after a change of task normally divide the thread's time. If none of it was counted
+/// for this long, it belongs to the task that the thread left.
 const CHANGE_UNSAMPLED_NS: u64 = 100_000_000;
 /// Time that is unattributed for longer than this is counted where the thread was last seen.
 const UNATTRIBUTED_MAX_NS: u64 = 1_000_000_000;
