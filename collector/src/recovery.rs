@@ -345,13 +345,8 @@ fn warn_filled(filled: &impl std::fmt::Debug) {
     tracing::warn!(?filled, "stacks that a damaged log lost are [overflow]");
 }
 
-/// Fails if `folder` cannot be one because it, or one above it, is something else.
-pub(crate) fn check_folder(folder: &Path) -> Result<(), DataError> {
-    no_folder(folder).map_or(Ok(()), Err)
-}
-
 /// The error for a folder that cannot be created because it, or one above it, is something else.
-fn no_folder(folder: &Path) -> Option<DataError> {
+pub(crate) fn no_folder(folder: &Path) -> Option<DataError> {
     let other = |path: &Path| match fs::metadata(path) {
         Ok(found) if found.is_dir() => None,
         Ok(found) if found.is_file() => Some("a file"),

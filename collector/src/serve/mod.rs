@@ -93,7 +93,7 @@ use crate::limits::{
     EXPOSED_WARNING_EVERY, FIND_SYMBOLS_EVERY, GRACE, SEAL_AT_END_MAX, SHUTDOWN_MAX, SWEEP_EVERY,
 };
 use crate::naming::{Naming, SymbolSource};
-use crate::recovery::{DataError, StoreOptions, check_folder};
+use crate::recovery::{DataError, StoreOptions, no_folder};
 use crate::sealing::SealerThread;
 use crate::shares::QuotaSettings;
 use crate::sum_cluster::SumCluster;
@@ -289,7 +289,7 @@ impl Collector {
             forward,
         } = options;
         // First, because a failure would name the token file in it.
-        data.as_deref().map(check_folder).transpose()?;
+        data.as_deref().and_then(no_folder).map_or(Ok(()), Err)?;
         let tokens = Arc::new(Tokens::open(tokens)?);
         let mut is_exposed = false;
         if let Listen::Network(address) = address

@@ -374,7 +374,7 @@ fn running_without_a_sample_counts_in_the_task_that_the_thread_has_left() {
     });
 }
 
-/// Threads end some time after they have left their task, and were last sampled in it or never.
+/// Threads that were never sampled end after they have left their task, which half of them were seen to do.
 #[test]
 fn cpu_time_of_an_ended_thread_is_in_its_last_task_until_it_was_seen_to_leave() {
     const IN_TASK_NS: u64 = 2_600_000;
