@@ -56,7 +56,10 @@ fn go_pprof(folder: &Path, url: &str) -> Result<Option<String>> {
         let task_ns = number("cpu") + number("runnable") + number("wait");
         let is_its_line = |line: &str| {
             let line = line.trim();
-            line.starts_with(&format!("{task_ns}.0ns (")) && line.ends_with(&format!(": {name}"))
+            // Go before 1.26 writes a decimal.
+            let has_sum = line.starts_with(&format!("{task_ns}ns ("))
+                || line.starts_with(&format!("{task_ns}.0ns ("));
+            has_sum && line.ends_with(&format!(": {name}"))
         };
         ensure!(tags.lines().any(is_its_line), "{name} is not {task_ns} ns in:\n{tags}");
     }
