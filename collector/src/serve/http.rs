@@ -3,8 +3,8 @@
 
 use axum::Router;
 use axum::extract::{Request, State};
-use axum::http::{HeaderValue, header};
-use axum::middleware::{from_fn_with_state, map_response};
+use axum::http::{HeaderName, HeaderValue, header};
+use axum::middleware::{from_fn_with_state, map_response_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use tokio::sync::watch;
@@ -18,6 +18,7 @@ use super::{
     access, agents, answer, file_paths, grafana, histogram_log, live_profile, metrics, page,
     session, sql, sse, symbols, tables, tasks_firefox, telemetry,
 };
+use crate::clock::Clock;
 use crate::follow::Follower;
 use crate::limits::{
     CONTROL_REQUESTS_MAX, EVENT_SUBSCRIBERS_MAX, LIVE_PROFILES_MAX, PAGES_MAX, QUERIES_MAX,
@@ -32,6 +33,9 @@ use crate::shares::Quota;
 /// For everything but flame graphs: no script at all.
 const PLAIN_POLICY: HeaderValue = HeaderValue::from_static("default-src 'none'");
 
+/// The time of an answer by the collector's clock, in Unix nanoseconds.
+const NOW_HEADER: HeaderName = HeaderName::from_static("x-emberline-now-ns");
+
 /// The routes of the HTTP API.
 pub(super) fn router(reader: Reader, stopping: &watch::Receiver<bool>) -> Router {
     let updates = sse::update_route(reader.collector.clone(), stopping.clone());
@@ -41,6 +45,7 @@ pub(super) fn router(reader: Reader, stopping: &watch::Receiver<bool>) -> Router
 
 fn routes_of(reader: Reader, updates: Router<Reader>, live: Router<Reader>) -> Router {
     let accounts = reader.collector.accounts.clone();
+    let clock = reader.collector.state.clock.clone();
     let queries = Admission::new(accounts, Quota::Queries, QUERIES_MAX + QUERIES_WAITING_MAX);
     let agents = queries.with_slots(Quota::ControlRequests, CONTROL_REQUESTS_MAX);
     let pages = queries.with_slots(Quota::EventStreams, PAGES_MAX);
@@ -82,13 +87,14 @@ fn routes_of(reader: Reader, updates: Router<Reader>, live: Router<Reader>) -> R
                 access::not_found(&request).into_response()
             }
         })
-        .layer(map_response(harden))
+        .layer(map_response_with_state(clock, finish))
         .with_state(reader)
 }
 
-/// Adds the headers of every answer.
-async fn harden(mut response: Response) -> Response {
+/// Adds the headers of every answer: what browsers may do with it, and when it was sent.
+async fn finish(State(clock): State<Clock>, mut response: Response) -> Response {
     let headers = response.headers_mut();
+    headers.insert(NOW_HEADER, HeaderValue::from(clock.now().unix_ns()));
     let nosniff = HeaderValue::from_static("nosniff");
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, nosniff);
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use api::Update;
 use axum::Router;
-use axum::extract::State;
+use axum::extract::{Query, State};
 use axum::response::sse::{Event as Message, KeepAlive};
 use axum::response::{IntoResponse, Response, Sse};
 use axum::routing::get;
@@ -18,10 +18,11 @@ use tokio_stream::wrappers::ReceiverStream;
 use super::answer;
 use super::error::ErrorAnswer;
 use super::reader::{Pairs, Reader, pairs_of};
+use crate::clock::Clock;
 use crate::collector::Collector;
 use crate::events::{Event, Subscription};
 use crate::limits::{EVENTS_KEEP_ALIVE, KEEP_ALIVE_EVERY, PAGES_MAX, PULSE_EVERY};
-use crate::query::EventFilter;
+use crate::query::{EventFilter, no_parameters};
 use crate::shares::SlotPool;
 use crate::sync::read;
 
@@ -34,6 +35,7 @@ type Sent = Result<Message, Infallible>;
 #[derive(Clone)]
 struct Updates {
     newest: watch::Receiver<Update>,
+    clock: Clock,
     /// One permit for each page that listens.
     pages: Arc<Semaphore>,
 }
@@ -44,9 +46,10 @@ pub(super) fn update_route<S: Clone + Send + Sync + 'static>(
     stopping: watch::Receiver<bool>,
 ) -> Router<S> {
     let (sender, newest) = watch::channel(update(&collector));
+    let clock = collector.state.clock.clone();
     tokio::spawn(publish_updates(collector, sender, stopping));
-    let updates =
-        Updates { newest, pages: Arc::new(Semaphore::new(SlotPool::capacity(PAGES_MAX))) };
+    let pages = Arc::new(Semaphore::new(SlotPool::capacity(PAGES_MAX)));
+    let updates = Updates { newest, clock, pages };
     Router::new().route("/api/v1/updates", get(send_updates)).with_state(updates)
 }
 
@@ -86,9 +89,13 @@ async fn publish_updates(
 
 /// Sends one update at once and then each newest one. A slow page skips those in between: the newest
 /// is looked up only when the channel to the page has room for it.
-async fn send_updates(State(updates): State<Updates>) -> Result<impl IntoResponse, ErrorAnswer> {
-    let permit = updates.pages.try_acquire_owned().map_err(|_| ErrorAnswer::busy())?;
-    let mut newest = updates.newest;
+async fn send_updates(
+    State(updates): State<Updates>,
+    Query(pairs): Query<Vec<(String, String)>>,
+) -> Result<impl IntoResponse, ErrorAnswer> {
+    no_parameters(&pairs)?;
+    let Updates { mut newest, clock, pages } = updates;
+    let permit = pages.try_acquire_owned().map_err(|_| ErrorAnswer::busy())?;
     newest.mark_changed();
     let (sender, receiver) = mpsc::channel::<Sent>(1);
     tokio::spawn(async move {
@@ -102,7 +109,10 @@ async fn send_updates(State(updates): State<Updates>) -> Result<impl IntoRespons
             if changed.is_err() {
                 return;
             }
-            let data = serde_json::to_string(&*newest.borrow_and_update());
+            let mut update = newest.borrow_and_update().clone();
+            // The newest update may be as old as the last flush.
+            update.now_ns = clock.now().unix_ns();
+            let data = serde_json::to_string(&update);
             let data = data.expect("numbers and text can be written");
             slot.send(Ok(Message::default().event("update").data(data)));
         }

@@ -2,11 +2,13 @@
 
 const NS = 1e9;
 let fixedMs;
+let areOld = false;
 const now = () => Math.floor((fixedMs ?? Date.now()) / 1000) * NS;
 
-/** Sets the time of answers made from now on; without it they are made for the present. */
-export function fixTime(ms) {
+/** Sets the time of answers made from now on; without it they are made for the present. Old ones are sent now. */
+export function fixTime(ms, { old = false } = {}) {
   fixedMs = ms;
+  areOld = old;
 }
 
 export const HOSTILE_NAMES = [
@@ -541,7 +543,11 @@ export function respond(answers) {
 /** Answers the page's API requests with `answers`. */
 export async function mockApi(page, answers) {
   const answer = respond(answers);
-  await page.context().route('**/api/v1/**', (route) => route.fulfill(answer(new URL(route.request().url()))));
+  const sentMs = () => (areOld ? undefined : fixedMs) ?? Date.now();
+  const headers = () => ({ 'x-emberline-now-ns': String(sentMs() * 1e6) });
+  await page
+    .context()
+    .route('**/api/v1/**', (route) => route.fulfill({ headers: headers(), ...answer(new URL(route.request().url())) }));
 }
 
 /** `count` tasks on 100 threads of 10 workers, one after the other, newest first. */

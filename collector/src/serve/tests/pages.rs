@@ -86,6 +86,19 @@ async fn a_page_is_notified_of_new_data_and_of_the_end() {
     running.served.await.unwrap().unwrap();
 }
 
+/// The newest update is that of the last flush. Its time is that of the message.
+#[tokio::test]
+async fn a_page_of_an_idle_collector_gets_its_present_time() {
+    let running = serve().await;
+    let _attached = attached(&running, "w").await;
+    for now_s in [60, 337, 3_600] {
+        running.now_ns.store(at(now_s).unix_ns(), SeqCst);
+        let mut page = Page::open(running.address).await;
+        let update: Value = serde_json::from_str(&page.line("data: ").await.unwrap()).unwrap();
+        assert_eq!(update["now_ns"], at(now_s).unix_ns());
+    }
+}
+
 #[tokio::test]
 async fn a_page_is_notified_why_ingestion_stopped() {
     let (running, _folder) = serve_full().await;

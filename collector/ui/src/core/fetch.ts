@@ -1,6 +1,7 @@
 // Requests to the collector's HTTP API.
 
 import type { Failure } from './api';
+import { NOW_HEADER, syncClock } from './clock';
 
 /** Why a request failed: no connection, a busy collector, an ended login, or an invalid request. */
 export class ApiError extends Error {
@@ -23,6 +24,7 @@ export async function fetchJson<T>(url: string, signal?: AbortSignal): Promise<T
 /** Requests `url`, or posts `body` to it; throws an [`ApiError`] unless the response is a success. */
 export async function fetchOk(url: string, signal?: AbortSignal, body?: object): Promise<Response> {
   let response: Response;
+  const requestedMs = Date.now();
   const headers: Record<string, string> = { accept: 'application/json' };
   if (body) headers['content-type'] = 'application/json';
   const post = body ? { method: 'POST', body: JSON.stringify(body) } : {};
@@ -32,6 +34,8 @@ export async function fetchOk(url: string, signal?: AbortSignal, body?: object):
     if (signal?.aborted) throw error;
     throw new ApiError('connection', 'The collector cannot be reached.');
   }
+  const sentNs = response.headers.get(NOW_HEADER);
+  if (sentNs !== null) syncClock(Number(sentNs), requestedMs);
   if (response.ok) return response;
   const failure = (await response.json().catch(() => ({}))) as Partial<Failure>;
   const message = failure.error ?? `The collector responded with ${response.status} ${response.statusText}.`;

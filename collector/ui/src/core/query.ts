@@ -47,7 +47,8 @@ function listen(): void {
     opened.addEventListener('update', ({ data }: MessageEvent<string>) => {
       const { now_ns, flushes, ingest_stopped } = JSON.parse(data) as Update;
       ingestStopped.set(ingest_stopped);
-      syncClock(now_ns);
+      // It may have waited for this page.
+      syncClock(now_ns, -Infinity);
       flushCount.set(flushes);
     });
     opened.onerror = () => {

@@ -5,7 +5,7 @@ import { InvalidRequest, Loading, NoData } from '../components/Messages';
 import { Timeline } from '../components/Timeline';
 import { apiUrl, rangeOf, setParams, useAddress } from '../core/address';
 import type { TimelineAnswer } from '../core/api';
-import { nowMs, syncClock } from '../core/clock';
+import { nowMs } from '../core/clock';
 import { fetchJson } from '../core/fetch';
 import { pauseTime, requestRange, useQuery } from '../core/query';
 import { isLive, isoTime, parseTimeMs } from '../core/time';
@@ -43,14 +43,9 @@ export function ProfilePage() {
   const timelineKey = `${context.from} ${context.to} ${JSON.stringify(lines)} ${contextLive && pausedAt}`;
   const timeline = useQuery<TimelineAnswer>(
     timelineKey,
-    async (signal) => {
+    (signal) => {
       const { from, to } = requestRange(context);
-      const answer = await fetchJson<TimelineAnswer>(
-        apiUrl('timeline', new URLSearchParams([['from', from], ['to', to], ...lines])),
-        signal,
-      );
-      if (to === 'now') syncClock(answer.range.to_ns);
-      return answer;
+      return fetchJson(apiUrl('timeline', new URLSearchParams([['from', from], ['to', to], ...lines])), signal);
     },
     contextLive,
   );

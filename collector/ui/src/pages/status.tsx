@@ -8,7 +8,7 @@ import { Tile } from '../components/Tile';
 import { Timeline } from '../components/Timeline';
 import { apiUrl, href, navigate, rangeOf, setParams, sharedParams, useAddress } from '../core/address';
 import type { ProgressAnswer, TaskSummaryAnswer, TasksAnswer, TimelineAnswer, WorkersAnswer } from '../core/api';
-import { nowMs, syncClock } from '../core/clock';
+import { nowMs } from '../core/clock';
 import { fetchJson } from '../core/fetch';
 import { failedOf } from '../core/outcomes';
 import { dismissed, pauseTime, requestRange, useQuery } from '../core/query';
@@ -37,11 +37,9 @@ export function StatusPage() {
 
   const timeline = useQuery<TimelineAnswer>(
     key,
-    async (signal) => {
+    (signal) => {
       const { from, to } = requestRange(range);
-      const answer = await fetchJson<TimelineAnswer>(apiUrl('timeline', query(from, to)), signal);
-      if (to === 'now') syncClock(answer.range.to_ns);
-      return answer;
+      return fetchJson(apiUrl('timeline', query(from, to)), signal);
     },
     live,
   );

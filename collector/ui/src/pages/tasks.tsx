@@ -11,7 +11,7 @@ import { TaskTable } from '../components/TaskTable';
 import { Timeline } from '../components/Timeline';
 import { apiUrl, rangeOf, setParams, useAddress } from '../core/address';
 import type { Task, TaskSummaryAnswer, TasksAnswer, TimelineAnswer } from '../core/api';
-import { nowMs, syncClock } from '../core/clock';
+import { nowMs } from '../core/clock';
 import { fetchJson } from '../core/fetch';
 import { indicesOfLargest } from '../core/largest';
 import { FAILED } from '../core/outcomes';
@@ -67,11 +67,7 @@ export function TasksPage() {
   };
   const rows = useQuery<TasksAnswer>(
     key,
-    async (signal) => {
-      const answer = await fetchJson<TasksAnswer>(apiUrl('tasks', query([['limit', String(STREAM_ROWS)]])), signal);
-      if (live && pausedAt === null) syncClock(answer.range.to_ns);
-      return answer;
-    },
+    (signal) => fetchJson(apiUrl('tasks', query([['limit', String(STREAM_ROWS)]])), signal),
     live,
     3000,
   );
