@@ -10,6 +10,7 @@ use serde::Deserialize;
 use super::QueryError;
 use super::error::echo;
 use super::params::{Params, RangeText, unknown};
+use super::range::asked_runs;
 use crate::rows::RunRow;
 use crate::state::CollectorState;
 use crate::sync::read;
@@ -75,13 +76,14 @@ fn parsed<'a, T: Deserialize<'a>>(
         .map_err(|error| QueryError::Body { reason: echo(&error.to_string()), allowed })
 }
 
-/// The requested runs, the newest first: all, or those that overlap a range.
+/// The requested runs, the newest first: those that `run` names, all, or those that overlap a range.
 pub(crate) fn parse_runs(
     pairs: &[(String, String)],
     state: &CollectorState,
     now: Timestamp,
 ) -> Result<Vec<Arc<RunRow>>, QueryError> {
-    let params = Params::new(pairs, &["from", "to", "name"])?;
+    let params = Params::new(pairs, &["from", "to", "run", "name"])?;
+    let meant = asked_runs(&params, state)?;
     let (text, given) = RangeText::parse(&params)?;
     let range = if given { text.resolve(now)? } else { TimeRange::ALL };
     let names = params.many("name")?;
@@ -90,7 +92,9 @@ pub(crate) fn parse_runs(
         run.start() < range.stop() && range.start() < run.stop()
     };
     let telemetry = read(&state.telemetry);
-    let rows = telemetry.runs().all().filter(|row| !given || touches(row));
+    let is_meant =
+        |row: &Arc<RunRow>| meant.is_empty() || meant.iter().any(|meant| meant.key() == row.key());
+    let rows = telemetry.runs().all().filter(|row| is_meant(row) && (!given || touches(row)));
     let is_named = |row: &&Arc<RunRow>| names.is_empty() || names.contains(&&*row.run.name);
     let mut rows: Vec<_> = rows.filter(is_named).cloned().collect();
     rows.sort_by_key(|row| (std::cmp::Reverse(row.run.start), row.key()));

@@ -1,7 +1,7 @@
 //! `/api/v1/session`: what the sender of a request may do, and as whom.
 
 use api::SessionAnswer;
-use axum::extract::{Extension, State};
+use axum::extract::{Extension, Query, State};
 use axum::response::Response;
 use profiler_core::Timestamp;
 
@@ -10,12 +10,14 @@ use super::error::ErrorAnswer;
 use super::gate::{Caller, Credential};
 use super::reader::Reader;
 use crate::auth::{Access, Role};
-use crate::query::format_time;
+use crate::query::{format_time, no_parameters};
 
 pub(super) async fn session(
     State(reader): State<Reader>,
     caller: Extension<Caller>,
+    Query(pairs): Query<Vec<(String, String)>>,
 ) -> Result<Response, ErrorAnswer> {
+    no_parameters(&pairs)?;
     let mut answer = match caller.credential() {
         Credential::Token { record, session } => {
             let of_token = record.expires.map(|expires| {

@@ -18,6 +18,7 @@ mod profile_files;
 mod pushes;
 mod queries;
 mod quotas;
+mod ranges;
 mod readers;
 mod sequences;
 mod sessions;

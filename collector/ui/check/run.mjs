@@ -10,6 +10,7 @@ import { pageChecks } from './pages.mjs';
 import { profileChecks } from './profile.mjs';
 import { reportChecks } from './report.mjs';
 import { restartChecks } from './restarts.mjs';
+import { runChecks } from './runs.mjs';
 import { walkChecks } from './walk.mjs';
 
 const [, , target, pictures] = process.argv;
@@ -52,6 +53,7 @@ function chosen(kind, browser) {
     fleetChecks,
     reportChecks,
     restartChecks,
+    runChecks,
   ];
   const only = process.env.EMBERLINE_CHECK?.split(',');
   return groups.flatMap((group) => group(context)[kind]).filter(({ name }) => !only || only.includes(name));

@@ -10,6 +10,7 @@ import { Help } from './components/Help';
 import { lazy } from './components/Lazy';
 import { EmptyState, InvalidRange } from './components/Messages';
 import { RangePicker } from './components/RangePicker';
+import { RunScope } from './components/RunScope';
 import { currentAddress, href, navigate, rangeOf, setParams, sharedParams, useAddress } from './core/address';
 import { nowMs } from './core/clock';
 import { chooseTheme, chosenTheme, prepareColors } from './core/colors';
@@ -25,6 +26,7 @@ import {
   togglePause,
   usePausedSeconds,
 } from './core/query';
+import { showsOneRun } from './core/runs';
 import { fetchSession, session } from './core/session';
 import { fetchTaskNames } from './core/task-names';
 import { isLive, resolveRange, utcOffset } from './core/time';
@@ -99,6 +101,7 @@ function App() {
     else return false;
     return true;
   });
+  const content = 'error' in range ? <InvalidRange error={range.error} /> : view(page, item);
   return (
     <div onClick={follow}>
       <button class="skip" onClick={skip}>
@@ -136,7 +139,7 @@ function App() {
           <h1 class="visually-hidden">{[...LINKS, SQL_LINK].find(([to]) => to === page)?.[1] ?? page}</h1>
         )}
         <ErrorBoundary attempt={location.href}>
-          {'error' in range ? <InvalidRange error={range.error} /> : view(page, item)}
+          {params.has('run') && showsOneRun(page) ? <RunScope>{content}</RunScope> : content}
         </ErrorBoundary>
       </main>
       <footer>

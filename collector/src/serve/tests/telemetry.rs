@@ -54,7 +54,7 @@ fn records() -> Telemetry {
 }
 
 /// A worker that reported telemetry of each kind.
-async fn reporting(running: &Running) -> (TestWorker, Client) {
+pub(super) async fn reporting(running: &Running) -> (TestWorker, Client) {
     let (mut worker, mut client) = attached(running, "w").await;
     worker.count("load;main;parse:3", State::Cpu, 5);
     let mut flush = worker.flush(31, vec![]);

@@ -4,8 +4,9 @@ import { useEffect, useState } from 'preact/hooks';
 import { type Changes, setParams } from '../core/address';
 import { nowMs } from '../core/clock';
 import { safeText } from '../core/names';
+import { runName } from '../core/runs';
 import { duration, type Range, resolveRange } from '../core/time';
-import { type Fleet, LabelMenu, PhaseMenu, runName, TaskMenu, WorkerMenu } from './FilterMenus';
+import { type Fleet, LabelMenu, PhaseMenu, TaskMenu, WorkerMenu } from './FilterMenus';
 import { RangeFields, RangeMeaning } from './RangeFields';
 
 /** A side's filters. Its range applies unless a run is named. */

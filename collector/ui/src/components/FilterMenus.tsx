@@ -2,13 +2,13 @@
 
 import { useEffect, useState } from 'preact/hooks';
 import { apiUrl, currentAddress, setParams } from '../core/address';
-import type { Run, RunsAnswer, TaskSummaryAnswer, WorkerNamesAnswer } from '../core/api';
+import type { RunsAnswer, TaskSummaryAnswer, WorkerNamesAnswer } from '../core/api';
 import { phaseColor, taskColor } from '../core/colors';
 import { fetchJson } from '../core/fetch';
 import { useQuery } from '../core/query';
-import { workersOfRun } from '../core/runs';
+import { paramsOfRun, runName, workersOfRun } from '../core/runs';
 import { fetchTaskNames } from '../core/task-names';
-import { duration, isoTime, quantity } from '../core/time';
+import { duration, quantity } from '../core/time';
 import { type Choice, MultiSelect } from './MultiSelect';
 
 /** Menus are refreshed less often than the data. */
@@ -129,9 +129,6 @@ export function PhaseMenu({ fleet, chosen, onChange }: Properties) {
   );
 }
 
-/** The API's name of a run; without the id it would mean the newest run of that name. */
-export const runName = ({ name, id }: Run): string => `${name}@${id}`;
-
 /** Choosing a run navigates to its range. The name stays in the address until the range changes. */
 export function RunMenu({ fleet, chosen }: { fleet: Fleet; chosen: string | null }) {
   const runs = fleet.runs?.runs ?? [];
@@ -140,14 +137,7 @@ export function RunMenu({ fleet, chosen }: { fleet: Fleet; chosen: string | null
     const run = runs.find((one) => runName(one) === values[values.length - 1]);
     const worker = workersOfRun(run, currentAddress().params.getAll('worker'));
     if (!run) setParams({ run: null, worker, from: null, to: null, zoom: null });
-    else
-      setParams({
-        run: runName(run),
-        worker,
-        from: isoTime(Math.floor(run.start_ns / 1e6)),
-        to: run.stop_ns === null ? null : isoTime(Math.ceil(run.stop_ns / 1e6)),
-        zoom: null,
-      });
+    else setParams({ ...paramsOfRun(run, worker), zoom: null });
   };
   return (
     <MultiSelect

@@ -17,7 +17,9 @@ export function EmptyState({ title, children }: { title: string; children?: Comp
 /** An invalid request. Offers the nearest known names. */
 export function InvalidRequest({ problem }: { problem: ApiError }) {
   const { params } = currentAddress();
-  const filter = ['task', 'worker'].find((name) => params.has(name) && problem.message.includes(name));
+  const filter = ['task', 'worker', 'run'].find(
+    (name) => params.has(name) && problem.message.includes(`no ${name} is called`),
+  );
   return (
     <EmptyState title="Invalid request">
       <p>
@@ -38,6 +40,7 @@ export function InvalidRequest({ problem }: { problem: ApiError }) {
             phase: null,
             state: null,
             threads: null,
+            run: null,
             from: null,
             to: null,
           })

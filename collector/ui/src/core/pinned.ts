@@ -1,6 +1,7 @@
 // Addresses whose times do not move with the clock.
 
-import { isoTime, parseTimeMs, RANGE_DEFAULT } from './time';
+import { showsOneRun } from './runs';
+import { isLive, isoTime, parseTimeMs, RANGE_DEFAULT } from './time';
 
 /** Prefixes of the ranges in an address: that of the page, and the earlier one of a comparison. */
 const PREFIXES = ['', 'b.'];
@@ -9,6 +10,9 @@ const PREFIXES = ['', 'b.'];
 export function pinnedAddress(url: URL, atMs: number): string {
   const pinned = new URL(url);
   const { searchParams } = pinned;
+  // An open run ends when the link is opened, unlike what is displayed now.
+  const isOpen = isLive({ ...RANGE_DEFAULT, to: searchParams.get('to') ?? RANGE_DEFAULT.to });
+  if (isOpen && showsOneRun(url.pathname.split('/').pop() ?? '')) searchParams.delete('run');
   for (const prefix of PREFIXES) {
     // Without a range of its own, the earlier range follows from the later one.
     if (prefix !== '' && !searchParams.has(`${prefix}from`) && !searchParams.has(`${prefix}to`)) continue;
