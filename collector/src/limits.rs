@@ -270,9 +270,18 @@ pub const FLUSH_BYTES_PER_BATCH_MAX: usize = 256 << 10;
 /// How often grace periods are checked.
 pub const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
-/// Most queries computed at once, and one more if it is of an identity that has none. Each may hold a copy
-/// of the unsealed windows' weights.
+/// Most short queries computed at once, and one more if it is of an identity that has none. Each may hold a
+/// copy of the unsealed windows' weights.
 pub const QUERIES_MAX: usize = 2;
+
+/// Most long queries computed at once, besides the short ones, and one more like above.
+pub const LONG_QUERIES_MAX: usize = 1;
+
+/// A query that has computed for longer is a long one.
+pub const SHORT_QUERY_CPU_MAX: Duration = Duration::from_millis(250);
+
+/// The same by the clock on the wall, for queries that wait for a disk or a bucket.
+pub const SHORT_QUERY_TIME_MAX: Duration = Duration::from_secs(3);
 
 /// Most open pages that receive updates; further pages poll instead.
 pub const PAGES_MAX: usize = 200;
@@ -345,6 +354,9 @@ pub const MEMORY_TABLES_BYTES_MAX: u64 = 256 << 20;
 
 /// How long a query waits for a permit.
 pub const QUERY_WAIT_MAX: Duration = Duration::from_secs(10);
+
+/// How long a long query waits for others like it.
+pub const LONG_QUERY_WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// Most API requests to agents (settings, thread dumps) in progress at once; further ones are
 /// refused.

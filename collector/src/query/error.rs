@@ -103,6 +103,8 @@ pub(crate) enum QueryError {
     Groups { limit: usize },
     #[error("the reader disconnected")]
     Cancelled,
+    #[error("the query is long and has no turn of long queries yet")]
+    AllowanceUsed,
     #[error(
         "{rows} rows of the store refer to unknown stacks: run `emberline store verify` on its directory"
     )]
@@ -158,7 +160,10 @@ impl QueryError {
 
     /// Whether the query is valid and the answer failed.
     pub(crate) fn is_ours(&self) -> bool {
-        matches!(self, QueryError::Cancelled | QueryError::UnknownNodes { .. })
+        matches!(
+            self,
+            QueryError::Cancelled | QueryError::AllowanceUsed | QueryError::UnknownNodes { .. }
+        )
     }
 
     /// The allowed values.

@@ -190,6 +190,7 @@ impl CollectorState {
         }
         let nodes_max = read(&self.tree).node_count();
         let parts = sums.by_group().into_iter().map(|(name, nodes)| {
+            cancel.check()?;
             let unknown = nodes.keys().filter(|node| **node >= nodes_max).count();
             if unknown > 0 {
                 return Err(QueryError::UnknownNodes { rows: unknown as u64 });

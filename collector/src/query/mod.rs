@@ -62,7 +62,7 @@ pub(crate) use runs::{parse_run_start, parse_run_stop, parse_runs};
 pub(crate) use settings::parse_change;
 pub(crate) use symbol_upload::{SymbolUpload, no_parameters};
 pub(crate) use table_format::TableFormat;
-pub(crate) use table_reader::Cancel;
+pub(crate) use table_reader::{Allowance, Cancel};
 pub(crate) use task_columns::TaskColumns;
 pub use task_comparison::{EndedTask, EndedTasksOf, compare_ended_tasks};
 pub(crate) use task_comparison::{TaskComparison, TaskComparisonQuery};

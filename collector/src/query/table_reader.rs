@@ -26,20 +26,37 @@ use crate::windows::WindowSnapshot;
 /// Any query about a damaged file causes this line.
 static MISSING: LineLimit = LineLimit::new();
 
-/// Whether the reader has disconnected.
-#[derive(Debug, Default)]
-pub(crate) struct Cancel(AtomicBool);
+/// How long a query may compute.
+pub(crate) trait Allowance: Send + Sync {
+    /// Whether it may go on. Once false, it stays so.
+    fn goes_on(&self) -> bool;
+}
+
+/// Whether a query must stop, because its reader has disconnected or its allowance is used up. Queries look
+/// between batches of rows.
+#[derive(Default)]
+pub(crate) struct Cancel {
+    is_set: AtomicBool,
+    allowance: Option<Arc<dyn Allowance>>,
+}
 
 impl Cancel {
+    pub(crate) fn new(allowance: Option<Arc<dyn Allowance>>) -> Cancel {
+        Cancel { is_set: AtomicBool::new(false), allowance }
+    }
+
     pub(crate) fn set(&self) {
-        self.0.store(true, Ordering::Relaxed);
+        self.is_set.store(true, Ordering::Relaxed);
     }
 
     pub(crate) fn check(&self) -> Result<(), QueryError> {
-        if self.0.load(Ordering::Relaxed) {
+        if self.is_set.load(Ordering::Relaxed) {
             return Err(QueryError::Cancelled);
         }
-        Ok(())
+        match &self.allowance {
+            Some(allowance) if !allowance.goes_on() => Err(QueryError::AllowanceUsed),
+            _ => Ok(()),
+        }
     }
 }
 

@@ -37,13 +37,19 @@ pub(super) struct Admission {
 /// Computing goes on only when the answer before has room, so that finished answers cannot pile up.
 #[derive(Clone)]
 pub(super) struct ComputePermit {
-    _turn: Arc<Turn>,
+    turn: Arc<Mutex<Turn>>,
     _long_list_turn: Option<Arc<Turn>>,
 }
 
 impl ComputePermit {
     pub(super) fn new(turn: Turn, long_list_turn: Option<Turn>) -> ComputePermit {
-        ComputePermit { _turn: Arc::new(turn), _long_list_turn: long_list_turn.map(Arc::new) }
+        let turn = Arc::new(Mutex::new(turn));
+        ComputePermit { turn, _long_list_turn: long_list_turn.map(Arc::new) }
+    }
+
+    /// Returns the turn, and holds another one instead.
+    pub(super) fn exchange(&self, turn: Turn) {
+        *lock(&self.turn) = turn;
     }
 }
 

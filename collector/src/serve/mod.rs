@@ -27,6 +27,7 @@ pub(crate) mod identity;
 mod ingest;
 mod live_profile;
 mod login;
+mod long_query;
 mod messages;
 mod metrics;
 mod origin;

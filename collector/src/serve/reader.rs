@@ -1,9 +1,10 @@
 //! Queries of readers: at most some run at once, each on a thread that may block, and each ends when its
-//! reader goes away.
+//! reader goes away. Long ones have turns of their own.
 
 use std::convert::Infallible;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{FromRequestParts, Query as Parameters};
@@ -17,12 +18,14 @@ use tokio::time::timeout;
 use super::admission::ComputePermit;
 use super::error::ErrorAnswer;
 use super::identity::Identity;
+use super::long_query::{ShortAllowance, ShortMax};
 use super::sql::Sql;
 use crate::collector::Collector;
 use crate::limits::{
-    CONTROL_REQUESTS_MAX, QUERIES_MAX, QUERIES_WAITING_MAX, QUERY_WAIT_MAX, TASK_ROWS_DEFAULT,
+    CONTROL_REQUESTS_MAX, LONG_QUERIES_MAX, LONG_QUERY_WAIT_MAX, QUERIES_MAX, QUERIES_WAITING_MAX,
+    QUERY_WAIT_MAX, TASK_ROWS_DEFAULT,
 };
-use crate::query::Cancel;
+use crate::query::{Allowance, Cancel};
 use crate::shares::{Account, SlotPool, Turns};
 
 /// The parameters of a query, and the identity that asks.
@@ -55,7 +58,16 @@ pub(super) struct Asking<'a> {
 }
 
 /// Computes an answer.
-type Answer = dyn FnOnce(&Asking<'_>) -> Result<Response, ErrorAnswer> + Send;
+type Answer = dyn Fn(&Asking<'_>) -> Result<Response, ErrorAnswer> + Send + Sync;
+
+/// A query that is about to be computed.
+struct Attempt {
+    pairs: Arc<Vec<(String, String)>>,
+    answer: Arc<Answer>,
+    permit: ComputePermit,
+    /// `None` for a long query.
+    allowance: Option<Arc<ShortAllowance>>,
+}
 
 /// Cancels a query when its reader goes away: the future that holds this is dropped then.
 struct CancelOnDrop(Arc<Cancel>);
@@ -70,8 +82,11 @@ impl Drop for CancelOnDrop {
 #[derive(Clone)]
 pub(super) struct Reader {
     pub(super) collector: Arc<Collector>,
-    /// One turn for each query that runs.
+    /// One turn for each short query that runs.
     pub(super) query_turns: Arc<Turns>,
+    /// One turn for each long query that runs.
+    pub(super) long_query_turns: Arc<Turns>,
+    pub(super) short_max: ShortMax,
     /// One turn, for lists of more than [`TASK_ROWS_DEFAULT`] rows.
     pub(super) long_list_turns: Arc<Turns>,
     /// One permit for each query that runs or waits.
@@ -88,6 +103,8 @@ impl Reader {
         Reader {
             collector,
             query_turns: Turns::new(QUERIES_MAX),
+            long_query_turns: Turns::new(LONG_QUERIES_MAX),
+            short_max: ShortMax::DEFAULT,
             long_list_turns: Turns::new(1),
             queue_slots: Arc::new(Semaphore::new(SlotPool::capacity(
                 QUERIES_MAX + QUERIES_WAITING_MAX,
@@ -98,30 +115,60 @@ impl Reader {
         }
     }
 
-    /// Answers a query away from the threads that serve agents: at most [`QUERIES_MAX`] at once, so
-    /// that readers together can use neither all CPUs nor all memory.
+    /// Answers a query away from the threads that serve agents: at most [`QUERIES_MAX`] short ones and
+    /// [`LONG_QUERIES_MAX`] long ones at once, so that readers together can use neither all CPUs nor all memory. A
+    /// query that turns out to be long may be computed again from its beginning.
     pub(super) fn answer(
         &self,
         pairs: Pairs,
-        answer: impl FnOnce(&Asking<'_>) -> Result<Response, ErrorAnswer> + Send + 'static,
+        answer: impl Fn(&Asking<'_>) -> Result<Response, ErrorAnswer> + Send + Sync + 'static,
     ) -> impl Future<Output = Result<Response, ErrorAnswer>> {
         // Boxed, so that what follows is compiled once instead of for each route.
-        self.answer_boxed(pairs, Box::new(answer))
+        self.answer_boxed(pairs, Arc::new(answer))
     }
 
     async fn answer_boxed(
         &self,
         pairs: Pairs,
-        answer: Box<Answer>,
+        answer: Arc<Answer>,
     ) -> Result<Response, ErrorAnswer> {
         let account = pairs.account.clone();
-        let pairs = pairs_of(pairs)?;
+        let pairs = Arc::new(pairs_of(pairs)?);
         let _slot = self.queue_slots.try_acquire().map_err(|_| ErrorAnswer::busy())?;
         let permit = self.permit(&account, &pairs).await?;
+        let allowance = Arc::new(ShortAllowance::new(
+            self.short_max,
+            self.long_query_turns.clone(),
+            account.clone(),
+            permit.clone(),
+        ));
+        let first = Attempt {
+            pairs: pairs.clone(),
+            answer: answer.clone(),
+            permit,
+            allowance: Some(allowance.clone()),
+        };
+        match self.attempt(first).await {
+            Err(_) if allowance.is_used() => {}
+            answered => return answered,
+        }
+        // With it goes the turn of the first attempt.
+        drop(allowance);
+        let wait = LONG_QUERY_WAIT_MAX;
+        let permit = self.permit_of(&self.long_query_turns, &account, &pairs, wait).await?;
+        self.attempt(Attempt { pairs, answer, permit, allowance: None }).await
+    }
+
+    /// Computes an answer.
+    async fn attempt(&self, attempt: Attempt) -> Result<Response, ErrorAnswer> {
+        let Attempt { pairs, answer, permit, allowance } = attempt;
         let collector = self.collector.clone();
-        let cancel = Arc::new(Cancel::default());
+        let cancel = Arc::new(Cancel::new(allowance.clone().map(|own| own as Arc<dyn Allowance>)));
         let _cancel_on_drop = CancelOnDrop(cancel.clone());
         let work = move || {
+            if let Some(allowance) = allowance {
+                allowance.begin();
+            }
             let now = collector.state.clock.now();
             let asking = Asking { collector: &collector, pairs: &pairs, now, cancel: &cancel };
             let mut response = answer(&asking)?;
@@ -139,14 +186,24 @@ impl Reader {
         account: &Account,
         pairs: &[(String, String)],
     ) -> Result<ComputePermit, ErrorAnswer> {
-        let turns = async {
+        self.permit_of(&self.query_turns, account, pairs, QUERY_WAIT_MAX).await
+    }
+
+    async fn permit_of(
+        &self,
+        turns: &Arc<Turns>,
+        account: &Account,
+        pairs: &[(String, String)],
+        wait: Duration,
+    ) -> Result<ComputePermit, ErrorAnswer> {
+        let permit = async {
             let mut long_list_turn = None;
             if asks_for_long_list(pairs) {
                 long_list_turn = Some(self.long_list_turns.take(account).await);
             }
-            ComputePermit::new(self.query_turns.take(account).await, long_list_turn)
+            ComputePermit::new(turns.take(account).await, long_list_turn)
         };
-        timeout(QUERY_WAIT_MAX, turns).await.map_err(|_| ErrorAnswer::busy())
+        timeout(wait, permit).await.map_err(|_| ErrorAnswer::busy())
     }
 
     /// Runs one step of a request that is not answered as a whole by [`Reader::answer`], with the same

@@ -10,6 +10,7 @@ mod connections;
 mod floods;
 mod grafana;
 mod health;
+mod long_queries;
 mod metrics;
 mod origins;
 mod pages;

@@ -47,14 +47,26 @@ impl Turns {
         Arc::new(Turns { count, state: Mutex::default() })
     }
 
+    /// A turn that is free now.
+    pub(crate) fn try_take(self: &Arc<Self>, account: &Account) -> Option<Turn> {
+        self.grant_free(&mut lock(&self.state), &account.identity)
+    }
+
+    fn grant_free(self: &Arc<Self>, state: &mut State, identity: &Identity) -> Option<Turn> {
+        if !state.may_have(self.count, identity) {
+            return None;
+        }
+        state.grant(identity.clone());
+        Some(Turn { turns: self.clone(), identity: identity.clone() })
+    }
+
     /// Waits for a turn. Cancel-safe.
     pub(crate) async fn take(self: &Arc<Self>, account: &Account) -> Turn {
         let identity = account.identity.clone();
         let mut waiting = {
             let mut state = lock(&self.state);
-            if state.may_have(self.count, &identity) {
-                state.grant(identity.clone());
-                return Turn { turns: self.clone(), identity };
+            if let Some(turn) = self.grant_free(&mut state, &identity) {
+                return turn;
             }
             let (sender, granted) = oneshot::channel();
             state.waiting.push(Some(&identity), sender);
