@@ -488,6 +488,7 @@ mod lost;
 mod many;
 mod phases;
 mod quotas;
+mod seconds;
 mod sums;
 mod telemetry;
 mod thread_time;

@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 
 use profiler_core::hash::KeyedMap;
 use profiler_core::{NodeId, Profile, State, Weight, WorkerId};
@@ -170,7 +171,7 @@ impl CollectorState {
         if tops.is_empty() {
             return Ok(Profile::default());
         }
-        stored.scan(
+        stored.scan_while(
             |_| SumTable::Samples,
             asked,
             |batch, rows| {
@@ -182,6 +183,7 @@ impl CollectorState {
                         sums.add(*group, batch.node[index], *state as u8, batch.values[index]);
                     }
                 });
+                if sums.omitted { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             },
         )?;
         if sums.omitted {

@@ -366,7 +366,7 @@ impl CollectorState {
             (tree.tops_kept(filter), tree.node_count())
         };
         if query.needs_seconds() {
-            let profile = self.profile_by_thread(query, &mut stored, &view, cancel)?;
+            let profile = self.profile_by_thread(query, &mut stored, &view, &tops, cancel)?;
             let numbers = stored.worker_numbers(&filter.workers);
             let facts = Provenance::of(stored, view, *range, numbers.as_deref())?;
             return Ok(ProfileAnswer::new(query, profile, &self.naming, facts));

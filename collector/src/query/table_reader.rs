@@ -200,16 +200,30 @@ impl<'a> TableReader<'a> {
         asked: ScanFilter<'_>,
         mut visit: impl FnMut(&Batch, Rows<'_>),
     ) -> Result<(), QueryError> {
+        self.scan_files(&table_of, asked, &mut |batch, rows| {
+            visit(batch, rows);
+            ControlFlow::Continue(())
+        })
+    }
+
+    /// Like [`TableReader::scan`], until `visit` has enough.
+    pub(crate) fn scan_while(
+        &mut self,
+        table_of: impl Fn(&Piece) -> SumTable,
+        asked: ScanFilter<'_>,
+        mut visit: impl FnMut(&Batch, Rows<'_>) -> ControlFlow<()>,
+    ) -> Result<(), QueryError> {
         self.scan_files(&table_of, asked, &mut visit)
     }
 
-    /// Like [`TableReader::scan`]. Not generic, so that it is compiled once.
+    /// Like [`TableReader::scan_while`]. Not generic, so that it is compiled once.
     fn scan_files(
         &mut self,
         table_of: &dyn Fn(&Piece) -> SumTable,
         asked: ScanFilter<'_>,
-        visit: &mut dyn FnMut(&Batch, Rows<'_>),
+        visit: &mut dyn FnMut(&Batch, Rows<'_>) -> ControlFlow<()>,
     ) -> Result<(), QueryError> {
+        let mut has_enough = false;
         let workers = asked.workers.map(|asked| asked.iter().map(|number| number.0).collect());
         for PieceFile { piece, file, .. } in self.files(table_of) {
             self.cancel.check()?;
@@ -222,16 +236,19 @@ impl<'a> TableReader<'a> {
             };
             let mut each = |batch: &Batch| {
                 let rows = Rows { batch, tier, periods: &periods, workers: workers.as_ref() };
-                visit(batch, rows);
-                match self.cancel.check() {
-                    Ok(()) => ControlFlow::Continue(()),
-                    Err(_) => ControlFlow::Break(()),
+                has_enough = visit(batch, rows).is_break();
+                if has_enough || self.cancel.check().is_err() {
+                    return ControlFlow::Break(());
                 }
+                ControlFlow::Continue(())
             };
             if let Err(error) = self.tables.scan(&file, &scan, &mut each) {
                 self.note_unread(&file, &error);
             }
             self.cancel.check()?;
+            if has_enough {
+                break;
+            }
         }
         Ok(())
     }

@@ -4,7 +4,8 @@
 //!
 //! Profiles by second read the same rows, of single threads or of all.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
 
 use profiler_core::hash::KeyedMap;
 use profiler_core::{
@@ -15,7 +16,7 @@ use profiler_core::{
 use super::QueryError;
 use super::error::echo;
 use super::params::Params;
-use super::profile::ProfileQuery;
+use super::profile::{ProfileQuery, sample_columns};
 use super::table_reader::{Cancel, ScanFilter, TableReader};
 use super::time::format_time;
 use crate::id_set::IdSet;
@@ -23,7 +24,7 @@ use crate::limits::{PROFILE_SECONDS_MAX as SECONDS_MAX, THREAD_PROFILE_ROWS_MAX}
 use crate::state::CollectorState;
 use crate::store::{Batch, Column, SumTable};
 use crate::sync::read;
-use crate::tree::Excerpt;
+use crate::tree::{Excerpt, TopNode};
 use crate::windows::WindowSnapshot;
 
 /// Name of the leaf with time of which other threads of the task have the stacks too.
@@ -93,6 +94,8 @@ struct Rows {
     samples: Vec<Row>,
     /// By thread: the same time.
     threads: Vec<Row>,
+    /// Starts of the periods to read; `None` for all.
+    shown: Option<BTreeSet<Timestamp>>,
     /// Whether rows were dropped for lack of room.
     omitted: bool,
     /// Whether some periods are longer than a second.
@@ -137,38 +140,31 @@ struct Shares {
 type Section = (u32, NodeId, u8);
 
 impl CollectorState {
-    /// The profile of the query's threads, by second if the query is.
+    /// The profile of the query's threads, by second if the query is. Each second costs by its own stacks.
     pub(super) fn profile_by_thread(
         &self,
         query: &ProfileQuery,
         stored: &mut TableReader<'_>,
         view: &WindowSnapshot,
+        tops: &[TopNode],
         cancel: &Cancel,
     ) -> Result<Profile, QueryError> {
-        let rows = read_rows(stored, view, &query.filter, cancel)?;
+        if tops.is_empty() {
+            return Ok(Profile::default());
+        }
+        let rows = self.read_rows(query, stored, view, tops, cancel)?;
         if rows.has_long_periods && query.group.is_some() {
             return Err(QueryError::SecondsExpired);
         }
-        let nodes = rows.nodes();
         let held = read(&self.tree).node_count();
-        let unknown = nodes.iter().filter(|node| *node >= held || *node == 0).count();
+        let unknown = rows.nodes().iter().filter(|node| *node >= held || *node == 0).count();
         if unknown > 0 {
             return Err(QueryError::UnknownNodes { rows: unknown as u64 });
         }
-        let excerpt = self.excerpt(nodes);
-        let periods = rows.periods(&excerpt, query)?;
-        let profile = |sums: &PeriodSums| {
-            let weight = |node: NodeId| sums.own.get(&node.0).copied().unwrap_or_default();
-            let known = excerpt.profile(query.scope(), weight, query.form());
-            let of_context =
-                |node: NodeId| sums.shared.get(&excerpt.node(node)).copied().unwrap_or_default();
-            let not_told_apart = excerpt.profile(query.scope(), of_context, query.form());
-            known.merge(&with_leaves(&not_told_apart))
-        };
         let mut parts = Vec::new();
-        for (start, sums) in &periods {
+        for (start, sums) in rows.periods(self, query) {
             cancel.check()?;
-            parts.push((format_time(*start), profile(sums)));
+            parts.push((format_time(start), self.period_profile(query, &sums)));
         }
         match query.group {
             Some(_) => {
@@ -178,33 +174,65 @@ impl CollectorState {
             None => Ok(parts.pop().map(|(_, part)| part).unwrap_or_default()),
         }
     }
+
+    fn period_profile(&self, query: &ProfileQuery, sums: &PeriodSums) -> Profile {
+        let excerpt = self.excerpt(sums.own.keys().chain(sums.shared.keys()).copied().collect());
+        let of = |sums: &KeyedMap<u32, Weight>| {
+            let weight = |node: NodeId| sums.get(&node.0).copied().unwrap_or_default();
+            excerpt.profile(query.scope(), weight, query.form())
+        };
+        of(&sums.own).merge(&with_leaves(&of(&sums.shared)))
+    }
+
+    /// Reads the rows of the answer: of its tasks, and of the periods that it shows.
+    fn read_rows(
+        &self,
+        query: &ProfileQuery,
+        stored: &mut TableReader<'_>,
+        view: &WindowSnapshot,
+        tops: &[TopNode],
+        cancel: &Cancel,
+    ) -> Result<Rows, QueryError> {
+        let numbers = stored.worker_numbers(&query.filter.workers);
+        let mut rows = Rows::default();
+        let mut shown = None;
+        if !query.threads.is_all() {
+            rows.read(SumTable::Threads, query, stored, view, tops, cancel)?;
+            let selected = rows.cells_of(self, &query.threads);
+            let starts = rows.cells.iter().filter(|(_, number)| selected.contains(**number));
+            shown = Some(starts.map(|(cell, _)| cell.start).collect());
+        } else if query.group.is_some() {
+            shown =
+                Some(self.busy_starts(&query.phases, stored, view, tops, numbers.as_deref())?);
+        }
+        if query.group.is_some()
+            && let Some(count) =
+                shown.as_ref().map(BTreeSet::len).filter(|count| *count > SECONDS_MAX)
+        {
+            return Err(QueryError::Seconds { count, limit: SECONDS_MAX });
+        }
+        rows.shown = shown;
+        rows.read(SumTable::Samples, query, stored, view, tops, cancel)?;
+        Ok(rows)
+    }
 }
 
-/// The time of the selected threads in a period.
+/// The time of the selected threads in a period, by node of the tree.
 #[derive(Default)]
 struct PeriodSums {
-    /// By node of the tree: stacks.
+    /// By stack.
     own: KeyedMap<u32, Weight>,
     /// By task or phase: time without stacks, because other threads have some of them.
-    shared: KeyedMap<NodeId, Weight>,
+    shared: KeyedMap<u32, Weight>,
 }
 
 impl Rows {
     /// The sums by second if the query is by second; otherwise of the whole range, as one period.
     fn periods(
         &self,
-        excerpt: &Excerpt,
+        state: &CollectorState,
         query: &ProfileQuery,
-    ) -> Result<BTreeMap<Timestamp, PeriodSums>, QueryError> {
-        let contexts = excerpt.contexts();
-        let context = |row: &Row| contexts[excerpt.node(NodeId(row.node)).index()];
-        let is_all = query.threads.is_all();
-        // Without a selection every stack is known.
-        let shares = if is_all {
-            KeyedMap::default()
-        } else {
-            shares(self, excerpt, &query.threads, context)
-        };
+    ) -> BTreeMap<Timestamp, PeriodSums> {
         let mut starts = vec![query.range.start(); self.cells.len()];
         if query.group.is_some() {
             for (cell, number) in &self.cells {
@@ -212,78 +240,117 @@ impl Rows {
             }
         }
         let mut periods: BTreeMap<Timestamp, PeriodSums> = BTreeMap::new();
-        for row in &self.samples {
-            let section: Section = (row.cell, context(row), row.state);
-            let is_own = is_all
-                || shares
-                    .get(&section)
-                    .is_some_and(|shares| shares.selected_ns > 0 && shares.others_ns == 0);
-            if let (true, Some(state)) = (is_own, State::ALL.get(usize::from(row.state))) {
+        let mut add_own = |row: &Row| {
+            if let Some(state) = State::ALL.get(usize::from(row.state)) {
                 let sums = periods.entry(starts[row.cell as usize]).or_default();
                 sums.own.entry(row.node).or_default().count(*state, row.nanoseconds);
             }
+        };
+        // Without a selection every stack is known.
+        if query.threads.is_all() {
+            self.samples.iter().for_each(add_own);
+            return periods;
         }
+        let excerpt = state.excerpt(self.nodes());
+        let contexts = excerpt.contexts();
+        let context = |row: &Row| contexts[excerpt.node(NodeId(row.node)).index()];
+        let shares = shares(self, &excerpt, &query.threads, context);
+        for row in &self.samples {
+            let section: Section = (row.cell, context(row), row.state);
+            let is_alone = |shares: &Shares| shares.selected_ns > 0 && shares.others_ns == 0;
+            if shares.get(&section).is_some_and(is_alone) {
+                add_own(row);
+            }
+        }
+        let tree_ids = excerpt.tree_ids();
         for ((cell, context, state), shares) in &shares {
             if let (true, Some(state)) = (shares.others_ns > 0, State::ALL.get(usize::from(*state)))
             {
                 let sums = periods.entry(starts[*cell as usize]).or_default();
-                sums.shared.entry(*context).or_default().count(*state, shares.selected_ns);
+                let node = tree_ids[context.index()].0;
+                sums.shared.entry(node).or_default().count(*state, shares.selected_ns);
             }
         }
-        if periods.len() > SECONDS_MAX {
-            let count = periods.len();
-            return Err(QueryError::Seconds { count, limit: SECONDS_MAX });
-        }
-        Ok(periods)
+        periods
     }
-}
 
-fn read_rows(
-    stored: &mut TableReader<'_>,
-    view: &WindowSnapshot,
-    filter: &Filter,
-    cancel: &Cancel,
-) -> Result<Rows, QueryError> {
-    let mut rows = Rows::default();
-    for window in &view.windows {
-        cancel.check()?;
-        let worker = rows.worker(&window.worker);
-        let cell = rows.cell(worker, window.second().start());
-        let entries = [(SumTable::Samples, &window.samples), (SumTable::Threads, &window.threads)];
-        for (table, weights) in entries {
-            for (node, state, nanoseconds) in weights.entries() {
-                let state = state as u8;
-                rows.add(table, Row { cell, node: node.0, state, nanoseconds });
+    /// The cells in which any of the selected threads has time.
+    fn cells_of(&self, state: &CollectorState, threads: &ThreadFilter) -> IdSet {
+        let held = read(&state.tree).node_count();
+        let known = self.nodes().iter().filter(|node| *node < held).collect();
+        let excerpt = state.excerpt(known);
+        let mut is_selected = selection(&excerpt, threads);
+        let rows = self.threads.iter().filter(|row| row.node < held);
+        rows.filter(|row| is_selected(row.node)).map(|row| row.cell).collect()
+    }
+
+    /// Reads a table, of the tasks `tops` and of the periods that are shown.
+    fn read(
+        &mut self,
+        table: SumTable,
+        query: &ProfileQuery,
+        stored: &mut TableReader<'_>,
+        view: &WindowSnapshot,
+        tops: &[TopNode],
+        cancel: &Cancel,
+    ) -> Result<(), QueryError> {
+        for window in &view.windows {
+            cancel.check()?;
+            let start = window.second().start();
+            if !self.shows(start) {
+                continue;
+            }
+            let worker = self.worker(&window.worker);
+            let cell = self.cell(worker, start);
+            let weights =
+                if table == SumTable::Threads { &window.threads } else { &window.samples };
+            let is_kept = |task| tops.binary_search_by_key(&task, |top| top.node).is_ok();
+            for part in weights.parts().filter(|part| is_kept(part.task)) {
+                for (node, nanoseconds) in part.entries() {
+                    let state = part.state as u8;
+                    self.add(table, Row { cell, node: node.0, state, nanoseconds });
+                }
             }
         }
-    }
-    let numbers = stored.worker_numbers(&filter.workers);
-    let workers: Vec<u32> = stored.all_workers().iter().map(|worker| rows.worker(worker)).collect();
-    let columns = &[Column::Worker, Column::Kind, Column::Node];
-    let asked = ScanFilter { tasks: None, workers: numbers.as_deref(), columns };
-    for table in [SumTable::Samples, SumTable::Threads] {
-        stored.scan(
+        let numbers = stored.worker_numbers(&query.filter.workers);
+        let workers: Vec<u32> =
+            stored.all_workers().iter().map(|worker| self.worker(worker)).collect();
+        let tasks: Vec<NodeId> = tops.iter().map(|top| top.node).collect();
+        let (narrow, _) = sample_columns(&query.filter, tops, true);
+        let columns = &[Column::Task, Column::Worker, Column::Kind, Column::Node];
+        let asked = ScanFilter { tasks: narrow.as_deref(), workers: numbers.as_deref(), columns };
+        stored.scan_while(
             |_| table,
             asked,
             |batch, asked_rows| {
-                rows.has_long_periods |= !asked_rows.are_seconds();
+                // Rows of a task are neighbors.
+                let mut last = (0, false);
                 asked_rows.each(|index| {
+                    let task = batch.task[index];
+                    if last.0 != task {
+                        last = (task, tasks.binary_search(&NodeId(task)).is_ok());
+                    }
+                    let start = asked_rows.start(index);
                     let number = batch.worker[index].checked_sub(1);
                     let worker = number.and_then(|number| workers.get(number as usize));
-                    if let Some(worker) = worker {
-                        rows.add_stored(table, *worker, asked_rows.start(index), batch, index);
+                    if let (true, true, Some(worker)) = (last.1, self.shows(start), worker) {
+                        self.has_long_periods |= !asked_rows.are_seconds();
+                        self.add_stored(table, *worker, start, batch, index);
                     }
                 });
+                if self.omitted { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             },
         )?;
+        if self.omitted {
+            return Err(QueryError::Groups { limit: THREAD_PROFILE_ROWS_MAX });
+        }
+        Ok(())
     }
-    if rows.omitted {
-        return Err(QueryError::Groups { limit: THREAD_PROFILE_ROWS_MAX });
-    }
-    Ok(rows)
-}
 
-impl Rows {
+    fn shows(&self, start: Timestamp) -> bool {
+        self.shown.as_ref().is_none_or(|shown| shown.contains(&start))
+    }
+
     fn add_stored(
         &mut self,
         table: SumTable,
@@ -299,6 +366,19 @@ impl Rows {
     }
 }
 
+/// Whether a node of the tree is that of a selected thread. Each is looked up once.
+fn selection(excerpt: &Excerpt, threads: &ThreadFilter) -> impl FnMut(u32) -> bool {
+    let mut known: KeyedMap<u32, bool> = KeyedMap::default();
+    move |node| {
+        *known.entry(node).or_insert_with(|| {
+            let frame = excerpt.path(excerpt.node(NodeId(node))).next();
+            let frame = frame.map(|frame| excerpt.frame(frame));
+            let thread = frame.filter(|frame| frame.kind == FrameKind::Thread);
+            thread.is_some_and(|thread| threads.keeps(thread.function, thread.line))
+        })
+    }
+}
+
 /// The time of the selected threads and of the others, by section.
 fn shares(
     rows: &Rows,
@@ -306,15 +386,10 @@ fn shares(
     threads: &ThreadFilter,
     context: impl Fn(&Row) -> NodeId,
 ) -> KeyedMap<Section, Shares> {
-    let mut is_selected: KeyedMap<u32, bool> = KeyedMap::default();
+    let mut is_selected = selection(excerpt, threads);
     let mut shares: KeyedMap<Section, Shares> = KeyedMap::default();
     for row in &rows.threads {
-        let selected = *is_selected.entry(row.node).or_insert_with(|| {
-            let frame = excerpt.path(excerpt.node(NodeId(row.node))).next();
-            let frame = frame.map(|frame| excerpt.frame(frame));
-            let thread = frame.filter(|frame| frame.kind == FrameKind::Thread);
-            thread.is_some_and(|thread| threads.keeps(thread.function, thread.line))
-        });
+        let selected = is_selected(row.node);
         let share = shares.entry((row.cell, context(row), row.state)).or_default();
         let sum = if selected { &mut share.selected_ns } else { &mut share.others_ns };
         *sum = sum.saturating_add(row.nanoseconds);

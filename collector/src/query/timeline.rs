@@ -1,6 +1,7 @@
 //! Timelines: each task's time, step by step.
 
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use profiler_core::{Filter, FrameKind, NodeId, State, StateSet, TimeRange, Timestamp, Weight};
@@ -175,6 +176,28 @@ impl CollectorState {
             others,
             facts: Provenance::of(stored, view, *range, numbers.as_deref())?,
         })
+    }
+}
+
+impl CollectorState {
+    /// The starts of the plan's periods in which any of the tasks `tops` has time in the phases.
+    pub(super) fn busy_starts(
+        &self,
+        phases: &PhaseFilter,
+        stored: &mut TableReader<'_>,
+        view: &WindowSnapshot,
+        tops: &[TopNode],
+        numbers: Option<&[WorkerNumber]>,
+    ) -> Result<BTreeSet<Timestamp>, QueryError> {
+        let nodes = phases.nodes(&self.tree);
+        let kept = RowFilter { states: StateSet::ALL, nodes: nodes.as_deref() };
+        let mut starts = BTreeSet::new();
+        let mut visit = |start: Timestamp, _: usize, _: &Weight| {
+            starts.insert(start);
+        };
+        visit_windows(&view.windows, tops, kept, &mut visit);
+        visit_stored(stored, tops, numbers, kept, &mut visit)?;
+        Ok(starts)
     }
 }
 

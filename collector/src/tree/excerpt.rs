@@ -120,6 +120,11 @@ impl Excerpt {
         NodeId(self.ids.place(node.0))
     }
 
+    /// The tree's ids, by the excerpt's.
+    pub(crate) fn tree_ids(&self) -> Vec<NodeId> {
+        self.ids.iter().map(NodeId).collect()
+    }
+
     /// The first-level node above each node but the root, parents first, by the tree's ids.
     pub(crate) fn tops(&self) -> Vec<NodeId> {
         let mut tops: Vec<NodeId> = Vec::with_capacity(self.nodes.len());
