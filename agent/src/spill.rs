@@ -3,6 +3,7 @@
 //! is busy; detail is lost: single durations are known to an eighth, and names past the first few
 //! are `[overflow]`.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 
 use profiler_core::bucket::bucket;
@@ -23,10 +24,16 @@ const PARTS: usize = 4;
 const LOWEST_BIT: u32 = 7;
 
 /// The sums of one thread, which alone adds to them.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Spill {
     /// Additions since the last [`Spill::take`].
     additions: AtomicU32,
+    /// Since the first addition: they take three pages, and few threads ever fill their ring.
+    sums: OnceLock<Sums>,
+}
+
+#[derive(Debug)]
+struct Sums {
     tasks: Box<[TaskSum]>,
     phases: Box<[PhaseSum]>,
 }
@@ -73,19 +80,25 @@ fn key(first: NameId, second: u32) -> u64 {
     (u64::from(first.0) << 32) | (u64::from(second) + 1)
 }
 
-impl Spill {
-    pub(crate) fn new() -> Spill {
+impl Default for Sums {
+    fn default() -> Sums {
         let task = || TaskSum {
             key: AtomicU64::new(0),
             duration_ns: AtomicU64::new(0),
             stop_ns: AtomicI64::new(i64::MIN),
             counts: [const { AtomicU32::new(0) }; BUCKETS],
         };
-        Spill {
-            additions: AtomicU32::new(0),
+        Sums {
             tasks: (0..TASKS_MAX).map(|_| task()).collect(),
             phases: (0..PHASES_MAX).map(|_| PhaseSum::default()).collect(),
         }
+    }
+}
+
+impl Spill {
+    /// The sums; the first call allocates them.
+    fn sums(&self) -> &Sums {
+        self.sums.get_or_init(Sums::default)
     }
 
     /// Adds an ended task.
@@ -96,16 +109,17 @@ impl Spill {
         start: Timestamp,
         stop: Timestamp,
     ) {
+        let tasks = &self.sums().tasks;
         let duration_ns = stop.since_ns(start);
         let names = TASKS_MAX - Outcome::ALL.len();
         let own = key(name, outcome as u32);
-        let index = find(self.tasks[..names].iter().map(|sum| &sum.key), own);
+        let index = find(tasks[..names].iter().map(|sum| &sum.key), own);
         let index = index.unwrap_or_else(|| {
             let index = names + outcome as usize;
-            self.tasks[index].key.store(key(NameId::OVERFLOW, outcome as u32), Ordering::Relaxed);
+            tasks[index].key.store(key(NameId::OVERFLOW, outcome as u32), Ordering::Relaxed);
             index
         });
-        let sum = &self.tasks[index];
+        let sum = &tasks[index];
         sum.duration_ns.fetch_add(duration_ns, Ordering::Relaxed);
         sum.stop_ns.fetch_max(stop.unix_ns(), Ordering::Relaxed);
         sum.counts[coarse_bucket(duration_ns)].fetch_add(1, Ordering::Relaxed);
@@ -114,14 +128,15 @@ impl Spill {
 
     /// Adds a phase.
     pub(crate) fn add_phase(&self, task: NameId, phase: NameId, start: Timestamp, stop: Timestamp) {
+        let phases = &self.sums().phases;
         let own = key(task, phase.0);
-        let index = find(self.phases[..PHASES_MAX - 1].iter().map(|sum| &sum.key), own);
+        let index = find(phases[..PHASES_MAX - 1].iter().map(|sum| &sum.key), own);
         let index = index.unwrap_or_else(|| {
             let overflow = key(NameId::OVERFLOW, NameId::OVERFLOW.0);
-            self.phases[PHASES_MAX - 1].key.store(overflow, Ordering::Relaxed);
+            phases[PHASES_MAX - 1].key.store(overflow, Ordering::Relaxed);
             PHASES_MAX - 1
         });
-        let sum = &self.phases[index];
+        let sum = &phases[index];
         sum.duration_ns.fetch_add(stop.since_ns(start), Ordering::Relaxed);
         sum.stop_ns.fetch_max(stop.unix_ns(), Ordering::Relaxed);
         sum.count.fetch_add(1, Ordering::Relaxed);
@@ -134,7 +149,8 @@ impl Spill {
         if self.additions.swap(0, Ordering::Acquire) == 0 {
             return;
         }
-        for sum in &self.tasks {
+        let Some(sums) = self.sums.get() else { return };
+        for sum in &sums.tasks {
             let key = sum.key.load(Ordering::Relaxed);
             let buckets: Vec<(u32, u64)> = sum.buckets().collect();
             if key == 0 || buckets.is_empty() {
@@ -148,7 +164,7 @@ impl Spill {
                 buckets,
             });
         }
-        for sum in &self.phases {
+        for sum in &sums.phases {
             let key = sum.key.load(Ordering::Relaxed);
             let count = sum.count.swap(0, Ordering::Relaxed);
             if key == 0 || count == 0 {
@@ -234,7 +250,7 @@ mod tests {
     #[test]
     fn nothing_is_taken_twice_or_missed() {
         const ADDED: u64 = 300_000;
-        let spill = Spill::new();
+        let spill = Spill::default();
         let done = AtomicBool::new(false);
         let mut tasks: BTreeMap<(u32, usize), (u64, u64)> = BTreeMap::new();
         let mut phases: BTreeMap<(u32, u32), (u64, u64)> = BTreeMap::new();
@@ -289,7 +305,7 @@ mod tests {
 
     #[test]
     fn names_past_the_limit_are_overflow_by_outcome() {
-        let spill = Spill::new();
+        let spill = Spill::default();
         for number in 0..100 {
             spill.add_task(NameId(number + 9), Outcome::Ok, at(0), at(5));
         }

@@ -12,6 +12,7 @@ use super::ring::{RING_ROWS, RingSlot};
 use crate::clock::monotonic_ns;
 use crate::spill::Spill;
 use crate::sys::process;
+use crate::sys::queue::{Reader, Writer, queue};
 use crate::threads::{self, ThreadIdentity};
 
 /// A thread's state that the agent reads. The signal handler reads `task` only.
@@ -29,15 +30,15 @@ pub(crate) struct ThreadCell {
     pub(super) gone: AtomicBool,
     /// Rows lost since the last drain.
     pub(super) lost: AtomicU64,
-    pub(super) rows: Mutex<rtrb::Consumer<RingSlot>>,
+    pub(super) rows: Mutex<Reader<RingSlot>>,
     /// Sums of the rows that found the ring full.
     pub(crate) spill: Spill,
 }
 
 impl ThreadCell {
     /// The calling thread's cell, and the writing end of its ring.
-    pub(crate) fn new() -> (Arc<ThreadCell>, rtrb::Producer<RingSlot>) {
-        let (producer, consumer) = rtrb::RingBuffer::new(RING_ROWS);
+    pub(crate) fn new() -> (Arc<ThreadCell>, Writer<RingSlot>) {
+        let (writer, reader) = queue(RING_ROWS);
         let name = bounded_name(&process::own_thread_name()).into();
         let cell = ThreadCell {
             thread: Arc::new(ThreadIdentity { id: threads::own_id(), name }),
@@ -47,10 +48,10 @@ impl ThreadCell {
             left_cpu: AtomicU64::new(0),
             gone: AtomicBool::new(false),
             lost: AtomicU64::new(0),
-            rows: Mutex::new(consumer),
-            spill: Spill::new(),
+            rows: Mutex::new(reader),
+            spill: Spill::default(),
         };
-        (Arc::new(cell), producer)
+        (Arc::new(cell), writer)
     }
 
     /// The word that the handler copies; [`TaskContext::from_word`] decodes it.

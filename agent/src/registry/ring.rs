@@ -11,7 +11,7 @@ use super::names::NameId;
 use crate::detail::Detail;
 
 /// Rows that one thread can write before the agent drains its ring, every 25 to 75 ms. Rows past
-/// it are counted as lost: a guard never waits.
+/// it are counted as lost: a guard never waits. A ring has memory for the rows that wait in it only.
 pub(super) const RING_ROWS: usize = 4096;
 
 /// Rows reserved for phases and the ends of tasks. The row of an end is the whole record, so when

@@ -13,6 +13,7 @@ pub(crate) mod pages;
 pub(crate) mod probe;
 pub(crate) mod process;
 pub(crate) mod processor;
+pub(crate) mod queue;
 pub(crate) mod signals;
 #[cfg(feature = "ship")]
 pub(crate) mod socket;

@@ -51,9 +51,55 @@ pub(crate) mod process {
         None
     }
 
+    /// Does nothing: only Linux forbids threads to read clocks.
+    pub(crate) fn allow_clocks() {}
+
     /// Returns nothing: only a sampler needs the time of threads.
     pub(crate) fn thread_cpu_ns(_thread_id: u32) -> Option<u64> {
         None
+    }
+}
+
+pub(crate) mod queue {
+    /// The writing end of a queue.
+    #[derive(Debug)]
+    pub(crate) struct Writer<T>(rtrb::Producer<T>);
+
+    /// The reading end.
+    #[derive(Debug)]
+    pub(crate) struct Reader<T>(rtrb::Consumer<T>);
+
+    pub(crate) fn queue<T: Send>(capacity: usize) -> (Writer<T>, Reader<T>) {
+        let (writer, reader) = rtrb::RingBuffer::new(capacity);
+        (Writer(writer), Reader(reader))
+    }
+
+    impl<T> Writer<T> {
+        /// Returns the number of items for which there is room.
+        pub(crate) fn slots(&self) -> usize {
+            self.0.slots()
+        }
+
+        /// Adds an item. Returns `false` if there is no room.
+        pub(crate) fn push(&mut self, item: T) -> bool {
+            self.0.push(item).is_ok()
+        }
+    }
+
+    impl<T> Reader<T> {
+        /// Returns the number of items that can be read.
+        pub(crate) fn slots(&self) -> usize {
+            self.0.slots()
+        }
+
+        pub(crate) fn is_empty(&self) -> bool {
+            self.0.is_empty()
+        }
+
+        /// Takes the oldest item.
+        pub(crate) fn pop(&mut self) -> Option<T> {
+            self.0.pop().ok()
+        }
     }
 }
 

@@ -133,7 +133,10 @@ impl Running {
         let mut link = thread.link();
         // The agent does not wait for this end, because the start had no room either.
         if !start_written && link.room() <= ROWS_FOR_KNOWN_ENDS {
-            return link.cell.spill.add_task(name, outcome, start, stop);
+            let cell = link.cell.clone();
+            // The first sum allocates.
+            drop(link);
+            return cell.spill.add_task(name, outcome, start, stop);
         }
         if let Some(origin) = self.thread.take()
             && !Arc::ptr_eq(&origin, &link.cell.thread)

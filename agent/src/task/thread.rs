@@ -14,6 +14,7 @@ use crate::registry::{
     self, LocalTaskId, NameId, PhaseRow, ROWS_FOR_ENDS, ResultRow, RingSlot, Row, TaskContext,
     TaskIds, ThreadCell,
 };
+use crate::sys::queue::Writer;
 use crate::wanted::WantedBy;
 use crate::{clock, fork};
 
@@ -99,7 +100,7 @@ pub(super) struct Thread {
 /// The thread's connection to the agent of its process.
 pub(super) struct AgentLink {
     pub(super) cell: Arc<ThreadCell>,
-    rows: rtrb::Producer<RingSlot>,
+    rows: Writer<RingSlot>,
     pub(super) ids: TaskIds,
     registered: bool,
     /// The process's [`fork::generation`].
@@ -120,7 +121,7 @@ impl AgentLink {
 
     #[inline(always)]
     pub(super) fn push(&mut self, row: Row) {
-        if self.rows.push(RingSlot(row)).is_err() {
+        if !self.rows.push(RingSlot(row)) {
             self.cell.count_lost();
         }
     }
@@ -312,7 +313,10 @@ impl Thread {
             if link.room() > ROWS_FOR_ENDS {
                 link.push(Row::Phase(PhaseRow { task: id, phase, start, stop }));
             } else {
-                link.cell.spill.add_phase(task.name, phase, start, stop);
+                let cell = link.cell.clone();
+                // The first sum allocates.
+                drop(link);
+                cell.spill.add_phase(task.name, phase, start, stop);
             }
         }
         if wanted.callbacks() {

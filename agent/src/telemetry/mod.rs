@@ -13,6 +13,7 @@ use profiler_core::{ExpectedTasks, RunMarker, TransferEvent};
 
 use crate::fork::{self, PerProcess};
 use crate::sync::lock;
+use crate::sys::queue::{Reader, Writer, queue};
 use crate::threads;
 
 /// Events that one thread can write between two drains, of which there are forty a second. More are
@@ -37,7 +38,7 @@ pub(crate) enum TelemetryEvent {
 /// The reading end of a thread's ring.
 #[derive(Debug)]
 struct Ring {
-    events: Mutex<rtrb::Consumer<TelemetryEvent>>,
+    events: Mutex<Reader<TelemetryEvent>>,
     /// The thread has ended.
     gone: AtomicBool,
 }
@@ -61,7 +62,7 @@ thread_local! {
 /// The calling thread's end of its ring.
 struct RingWriter {
     ring: Arc<Ring>,
-    events: rtrb::Producer<TelemetryEvent>,
+    events: Writer<TelemetryEvent>,
     thread_id: u32,
     /// The process's [`fork::generation`].
     generation: usize,
@@ -69,8 +70,8 @@ struct RingWriter {
 
 impl RingWriter {
     fn new() -> RingWriter {
-        let (events, consumer) = rtrb::RingBuffer::new(RING_MAX);
-        let ring = Arc::new(Ring { events: Mutex::new(consumer), gone: AtomicBool::new(false) });
+        let (events, reader) = queue(RING_MAX);
+        let ring = Arc::new(Ring { events: Mutex::new(reader), gone: AtomicBool::new(false) });
         lock(&shared().rings).push(ring.clone());
         RingWriter { ring, events, thread_id: threads::own_id(), generation: fork::generation() }
     }
@@ -88,7 +89,7 @@ impl RingWriter {
             TelemetryEvent::Transfer(_) => SLOTS_NOT_FOR_TRANSFERS,
             TelemetryEvent::Expect(_) | TelemetryEvent::Run(_) => 0,
         };
-        if self.events.slots() <= reserved || self.events.push(event).is_err() {
+        if self.events.slots() <= reserved || !self.events.push(event) {
             count_lost();
         }
     }
@@ -138,7 +139,7 @@ fn drain(mut each: impl FnMut(TelemetryEvent)) -> u64 {
         any_gone |= ring.gone.load(Ordering::Acquire);
         let mut events = lock(&ring.events);
         for _ in 0..events.slots() {
-            let Ok(event) = events.pop() else { break };
+            let Some(event) = events.pop() else { break };
             each(event);
         }
     }
