@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -165,6 +165,14 @@ impl Drop for LocalAgent {
     }
 }
 
+/// A program may keep its agent in a static, and ask it from any thread.
+const _: () = {
+    const fn is_shared<T: Send + Sync>() {}
+    #[cfg(feature = "ship")]
+    is_shared::<Agent>();
+    is_shared::<LocalAgent>();
+};
+
 /// Proof that this is the only agent of the process. Its threads hold it too, because one that is
 /// left behind still reads what guards have written.
 #[derive(Debug)]
@@ -248,7 +256,7 @@ impl Launch {
             control: control.clone(),
             handles: Vec::new(),
             log: None,
-            ended,
+            ended: Mutex::new(ended),
             running: Some(running.clone()),
             process: std::process::id(),
             overhead: overhead.clone(),
@@ -328,8 +336,8 @@ struct Threads {
     control: Arc<Control>,
     handles: Vec<JoinHandle<()>>,
     log: Option<JoinHandle<()>>,
-    /// Disconnected when all of `handles` have ended.
-    ended: Receiver<()>,
+    /// Disconnected when all of `handles` have ended. In a lock only so that an agent can be shared.
+    ended: Mutex<Receiver<()>>,
     running: Option<Arc<Running>>,
     process: u32,
     overhead: Arc<OverheadCounters>,
@@ -352,9 +360,10 @@ impl Threads {
         wanted::set_agent(false);
         self.control.wake();
         let left = |until: Instant| until.saturating_duration_since(Instant::now());
+        let ended = self.ended.get_mut().unwrap_or_else(PoisonError::into_inner);
         let end = match until {
-            Some(until) => self.ended.recv_timeout(left(until)),
-            None => self.ended.recv().map_err(RecvTimeoutError::from),
+            Some(until) => ended.recv_timeout(left(until)),
+            None => ended.recv().map_err(RecvTimeoutError::from),
         };
         log::close();
         let handles = std::mem::take(&mut self.handles);
