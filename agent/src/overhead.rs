@@ -3,7 +3,9 @@
 /// The cost of an agent since it started; times in nanoseconds.
 ///
 /// Everything is measured, except for the system's work to deliver a signal: about 2 µs per sample
-/// of a running thread.
+/// of a running thread, and for handlers on threads that are in no task: these count as much as the
+/// measured ones on average, or 1 µs. A thread outside of a task may be in a sandbox that ends it when
+/// it reads a clock.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[non_exhaustive]
 pub struct Overhead {
@@ -15,9 +17,11 @@ pub struct Overhead {
     pub samples: u64,
     /// Time in these handlers.
     pub handler_ns: u64,
-    /// Median time of one handler, accurate to 3 %.
+    /// Median time of one handler in a task, accurate to 3 %; 0 without any. Includes time for which
+    /// the thread lost its processor in the handler, of which up to 1 ms counts.
     pub handler_p50_ns: u64,
-    /// 99th percentile of the time of one handler, accurate to 3 %.
+    /// 99th percentile of that, accurate to 3 %. With more runnable threads than processors it is
+    /// the length of a turn of another thread, not the cost of the handler.
     pub handler_p99_ns: u64,
     /// CPU time of the sampler's thread.
     pub sampler_cpu_ns: u64,

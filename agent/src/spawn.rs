@@ -5,6 +5,7 @@ use std::thread::JoinHandle;
 
 use crate::StartError;
 use crate::log;
+use crate::sys::process;
 use crate::sys::signals::BlockedSignals;
 use crate::threads::AgentThread;
 
@@ -23,6 +24,7 @@ pub(crate) fn spawn(
     std::thread::Builder::new()
         .name(name.clone())
         .spawn(move || {
+            process::allow_clocks();
             let _of_agent = AgentThread::enter();
             if catch_unwind(AssertUnwindSafe(body)).is_err() {
                 log::emit(move || {

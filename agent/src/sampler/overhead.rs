@@ -8,6 +8,8 @@ use crate::Overhead;
 /// Time that the kernel spends on delivering a signal, in addition to the handler: measured at 1 to
 /// 4 µs.
 const DELIVERY_NS: u64 = 2_000;
+/// The time of a handler, until some were measured.
+const HANDLER_NS: u64 = 1_000;
 /// Most that one handler counts as spent: in longer ones the thread had lost its processor.
 const HANDLER_NS_MAX: u64 = 20_000;
 /// Unspent time that can be saved up, in nanoseconds of the process's life.
@@ -91,10 +93,12 @@ impl OverheadCounters {
         self.naming_cpu_ns.fetch_add(nanoseconds, Ordering::Relaxed);
     }
 
-    fn add_sample(&self, nanoseconds: u64) {
+    fn add_sample(&self, nanoseconds: u64, is_measured: bool) {
         self.samples.fetch_add(1, Ordering::Relaxed);
         self.handler_ns.fetch_add(nanoseconds, Ordering::Relaxed);
-        self.buckets[bucket_of(nanoseconds)].fetch_add(1, Ordering::Relaxed);
+        if is_measured {
+            self.buckets[bucket_of(nanoseconds)].fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// The upper end of the bucket that holds the sample at `percent`; 0 without samples.
@@ -165,6 +169,9 @@ pub(super) struct Meter {
     /// When the current tick began.
     tick: ClockReading,
     ns_per_stamp: f64,
+    /// Handlers whose time is known, and that time.
+    handlers: u64,
+    handler_ns: u64,
 }
 
 impl Meter {
@@ -183,6 +190,8 @@ impl Meter {
             first: now,
             tick: now,
             ns_per_stamp: 0.0,
+            handlers: 1,
+            handler_ns: HANDLER_NS,
         }
     }
 
@@ -212,11 +221,19 @@ impl Meter {
         self.tick.ns.saturating_sub(before as u64)
     }
 
-    /// Adds a handler that took `stamps` ticks of the time-stamp counter.
-    pub(super) fn count_sample(&mut self, stamps: u64) {
-        // The counter may jump when a virtual machine migrates; cap it.
-        let nanoseconds = ((stamps as f64 * self.ns_per_stamp) as u64).min(1_000_000);
-        self.counters.add_sample(nanoseconds);
+    /// Adds a handler that took `stamps` ticks of the time-stamp counter; `None` if it did not read it,
+    /// and counts as much as the others on average.
+    pub(super) fn count_sample(&mut self, stamps: Option<u64>) {
+        let nanoseconds = match stamps {
+            // The counter may jump when a virtual machine migrates; cap it.
+            Some(stamps) => ((stamps as f64 * self.ns_per_stamp) as u64).min(1_000_000),
+            None => self.handler_ns / self.handlers,
+        };
+        if stamps.is_some() {
+            self.handler_ns += nanoseconds;
+            self.handlers += 1;
+        }
+        self.counters.add_sample(nanoseconds, stamps.is_some());
         self.spend(nanoseconds.min(HANDLER_NS_MAX) + DELIVERY_NS);
     }
 
@@ -416,8 +433,8 @@ mod tests {
     fn handler_times_are_reported_as_median_and_p99() {
         let counters = OverheadCounters::default();
         assert_eq!(counters.report(), Overhead::default());
-        (0..98).for_each(|_| counters.add_sample(500));
-        (0..2).for_each(|_| counters.add_sample(20_000));
+        (0..98).for_each(|_| counters.add_sample(500, true));
+        (0..2).for_each(|_| counters.add_sample(20_000, true));
         let report = counters.report();
         assert!((500..=531).contains(&report.handler_p50_ns), "{report:?}");
         assert!((20_000..=21_250).contains(&report.handler_p99_ns), "{report:?}");

@@ -70,6 +70,8 @@ pub(super) struct ThreadProbe {
     refused_until_ns: u64,
     unwinder: Unwinder,
     modules_after: u32,
+    /// The program has replaced our signal handler since the mode was last updated.
+    signal_lost: bool,
     pub(super) quantum_ns: u64,
     /// Time below a quantum.
     remainders: Remainders,
@@ -98,6 +100,7 @@ impl ThreadProbe {
             refused_until_ns: 0,
             unwinder,
             modules_after: 0,
+            signal_lost: false,
             quantum_ns,
             remainders: Remainders::default(),
             young: YoungThreads::default(),
@@ -135,18 +138,24 @@ impl ThreadProbe {
         self.gone.pop()
     }
 
-    /// Checks what still works; returns whether that has changed. If the program has replaced our
-    /// signal handler, no thread is asked any more.
-    pub(super) fn update_mode(&mut self, threads: &mut ThreadTable) -> bool {
-        let changed = self.mode.update();
-        if self.slots.as_ref().is_none_or(Slots::are_ours) {
-            return changed;
+    /// Checks what still works; returns whether that has changed.
+    pub(super) fn update_mode(&mut self) -> bool {
+        let signal_lost = std::mem::take(&mut self.signal_lost);
+        self.mode.update() || signal_lost
+    }
+
+    /// Checks the program's signal handlers: those of faults, or `all`. If it has replaced ours, no
+    /// thread is asked any more.
+    pub(super) fn check_handlers(&mut self, threads: &mut ThreadTable, all: bool) {
+        let Some(slots) = &self.slots else { return };
+        if slots.are_ours() {
+            return slots.keep_off_alternate_stacks(all);
         }
         threads.iter_mut().for_each(|thread| self.release_slot(thread));
         self.unarmed.clear();
         self.slots = None;
         self.mode.lose_running("the program installed its own handler for the signal".to_owned());
-        true
+        self.signal_lost = true;
     }
 
     /// Whether running threads answer.
@@ -225,7 +234,7 @@ impl ThreadProbe {
         slots.take_expired(|slot| expired.extend(owner_of(slot)));
         if !expired.is_empty() {
             slots.harvest(|slot, sample| {
-                self.meter.count_sample(sample.took);
+                self.meter.count_sample(sample.time.map(|time| time.took));
                 // A thread that ended meanwhile has no slot any more.
                 let owner = self.owners.get(slot.index()).and_then(|id| threads.get_mut(*id));
                 let asked = |thread: &&mut Thread| {
@@ -353,8 +362,9 @@ impl ThreadProbe {
         if sample.deep && sample.is_common() {
             thread.span.deep = false;
         }
-        if !own {
-            learn_span(thread, sample);
+        if !own && learn_span(thread, sample) && !self.stack.complete && sample.stack.is_empty() {
+            // Its time waits for the next sample.
+            return;
         }
         if !self.advance_running(thread, tick) {
             return;
@@ -362,8 +372,9 @@ impl ThreadProbe {
         let task_word = sample.task_word.unwrap_or(0);
         self.set_task(thread, task_word);
         let attribution = self.attribution(thread, task_word);
-        let weight =
-            thread.time.take_sampled(self.meter.time_of(sample.stamp), self.quantum_of(thread));
+        let middle_ns = thread.time.unsampled_middle_ns();
+        let sampled_ns = sample.time.map_or(middle_ns, |time| self.meter.time_of(time.begin));
+        let weight = thread.time.take_sampled(sampled_ns, self.quantum_of(thread));
         self.count(thread, attribution, State::Cpu, weight);
         thread.last_sample = Some(LastSample { attribution, task_word, at_ns: tick.now_ns });
     }

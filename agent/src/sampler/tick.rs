@@ -31,6 +31,9 @@ use crate::{log, registry, run, threads};
 /// The time in a tick after which no further visit begins, whatever the budget is.
 const VISITING_NS_MAX: u64 = 2_000_000;
 
+/// Ticks between two checks of the program's handlers of all signals.
+const HANDLERS_TICKS: u32 = 100;
+
 /// The state that lives from tick to tick.
 pub(crate) struct Sampler {
     options: SamplerOptions,
@@ -47,6 +50,8 @@ pub(crate) struct Sampler {
     own_frame: FrameId,
     cells_version: u64,
     agent_version: u64,
+    /// Ticks until the handlers of all signals are checked again.
+    handlers_after: u32,
     last_tick_ns: u64,
     cycle_start_ns: u64,
     /// [`run::next_id`] when the cycle began.
@@ -107,6 +112,7 @@ impl Sampler {
             own_frame,
             cells_version: 0,
             agent_version: 0,
+            handlers_after: 0,
             last_tick_ns: now,
             cycle_start_ns: now,
             next_run: run::next_id(),
@@ -134,6 +140,7 @@ impl Sampler {
         let times = TickTimes { now_ns: now, last_ns: self.last_tick_ns };
         self.probe.begin_tick(now, &mut self.threads);
         let ended = self.refresh_threads(now);
+        self.check_handlers();
         self.probe.harvest(&mut self.threads, &mut self.visits, times);
         // Only now, because their samples may have arrived since the last tick.
         ended.into_iter().for_each(|id| self.remove_ended(id, now));
@@ -338,7 +345,7 @@ impl Sampler {
     fn check(&mut self) {
         self.report_signal_blocked();
         self.probe.meter.count_others(self.others_cpu_ns());
-        if self.probe.update_mode(&mut self.threads) {
+        if self.probe.update_mode() {
             let mode = SamplerMode::from(self.probe.mode());
             self.control.set_mode(mode.clone());
             log::emit(move || {
@@ -397,6 +404,7 @@ impl Sampler {
             // New threads may have cells already.
             self.cells_version = 0;
             self.agent_version = 0;
+            self.handlers_after = 0;
             if let Some(cpu_ns) = process::thread_cpu_ns(self.own_id) {
                 // Since the last tick. Not read at each tick, because that is a system call.
                 self.probe.meter.count_start(self.own_time.ran_ns(cpu_ns));
@@ -415,6 +423,14 @@ impl Sampler {
             }
         }
         changes.ended
+    }
+
+    /// Checks the program's signal handlers: all of them after threads have started, before these are
+    /// asked, so that handlers that were installed before they started are known.
+    fn check_handlers(&mut self) {
+        let all = self.handlers_after == 0;
+        self.handlers_after = if all { HANDLERS_TICKS } else { self.handlers_after - 1 };
+        self.probe.check_handlers(&mut self.threads, all);
     }
 
     /// Adds a thread whose time counts from `since_ns`. `is_old`: it may have run before that.

@@ -78,6 +78,11 @@ impl TimeAccount {
         self.accounted_to_ns
     }
 
+    /// The middle of the time since the last sample: when a sample was taken whose time is not known.
+    pub(super) fn unsampled_middle_ns(&self) -> u64 {
+        self.sampled_to_ns.midpoint(self.accounted_to_ns)
+    }
+
     /// Adds the time until `now_ns`, in which the thread's CPU clock advanced to `cpu_ns`.
     pub(super) fn advance(&mut self, now_ns: u64, cpu_ns: u64) {
         let elapsed = now_ns.saturating_sub(self.accounted_to_ns);

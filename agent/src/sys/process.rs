@@ -66,10 +66,29 @@ pub(crate) fn thread_name(thread_id: u32) -> String {
 
 /// Whether `signal` was sent to a thread and waits there; `None` if its status cannot be read.
 pub(crate) fn has_pending(thread_id: u32, signal: Signal) -> Option<bool> {
-    let status = file::read_text(&format!("/proc/self/task/{thread_id}/status")).ok()?;
-    let set = status.lines().find_map(|line| line.strip_prefix("SigPnd:"))?;
-    let set = u64::from_str_radix(set.trim(), 16).ok()?;
+    let set = u64::from_str_radix(&status_value(thread_id, "SigPnd:")?, 16).ok()?;
     Some(set & 1 << (signal as i32 - 1) != 0)
+}
+
+/// Whether a thread may only read, write and exit (strict seccomp); `None` if its status cannot be
+/// read.
+pub(crate) fn has_strict_filter(thread_id: u32) -> Option<bool> {
+    const STRICT: &str = "1";
+    status_value(thread_id, "Seccomp:").map(|mode| mode == STRICT)
+}
+
+fn status_value(thread_id: u32, key: &str) -> Option<String> {
+    let status = file::read_text(&format!("/proc/self/task/{thread_id}/status")).ok()?;
+    let value = status.lines().find_map(|line| line.strip_prefix(key))?;
+    Some(value.trim().to_owned())
+}
+
+/// Lets the calling thread read clocks although the thread that started it may not.
+pub(crate) fn allow_clocks() {
+    // SAFETY: takes plain numbers, and affects the calling thread only.
+    let result = unsafe { libc::prctl(libc::PR_SET_TSC, libc::PR_TSC_ENABLE) };
+    // Where it is not known, nothing can be forbidden either.
+    let _ = result;
 }
 
 /// The kind of file behind a descriptor.

@@ -3,10 +3,11 @@
 //!
 //! ```text
 //! hostile-worker soak SPAWNS LOADS EXECS CROWD LIBRARY|- [unsampled]
-//! hostile-worker MODE …      one of the names in `modes` and `edges`
+//! hostile-worker MODE …      one of the names in `modes`, `edges` and `guests`
 //! ```
 
 mod edges;
+mod guests;
 mod modes;
 mod soak;
 mod sys;
@@ -31,10 +32,11 @@ pub(crate) fn main() -> Result<()> {
             let library = Some(library.to_owned()).filter(|path| path != "-");
             soak::run(&amounts, library, !rest.contains(&"unsampled"))
         }
-        [mode, ref rest @ ..] => match modes::run(mode, rest).or_else(|| edges::run(mode, rest)) {
-            Some(record) => record,
-            None => bail!("no mode {mode}"),
-        },
+        [mode, ref rest @ ..] => {
+            let modes = [modes::run, edges::run, guests::run];
+            let found = modes.into_iter().find_map(|run| run(mode, rest));
+            found.with_context(|| format!("no mode {mode}"))?
+        }
         [] => bail!("usage: hostile-worker soak … | MODE"),
     };
     println!("{record}");

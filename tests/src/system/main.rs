@@ -20,6 +20,7 @@ mod exports_golden;
 mod floods;
 mod forward;
 mod full_disk;
+mod guests;
 mod harness;
 mod hostile;
 mod hostile_collector;

@@ -3,6 +3,7 @@
 //! file is small and states what it relies on.
 #![expect(unsafe_code, reason = "signals, the loader and raw registers have no safe interface")]
 
+mod alternate;
 #[cfg(test)]
 mod differential;
 pub(super) mod maps;

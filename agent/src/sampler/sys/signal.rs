@@ -38,6 +38,9 @@ pub(super) const DEEP_BUFFERS: usize = 2;
 const DEEP_WORDS: usize = 512 * 1024 / 8;
 /// Most bytes that are copied of a stack whose end is not known.
 const CHECKED_BYTES: usize = 32 * 1024;
+/// A stack pointer that is at most so far below the thread's control block is on the stack that the
+/// C library made: none is smaller than 16 KiB, with its guard page and the control block.
+const SURELY_OWN_BYTES: u64 = 8 * 1024;
 
 /// The task word of a thread whose cell the sampler did not know. No name has this number.
 pub(super) const NO_WORD: u64 = u64::MAX;
@@ -53,6 +56,8 @@ pub(super) struct Slot {
     pub(super) end: AtomicU64,
     /// Whether the stack is known to be deeper than a common buffer.
     pub(super) deep: AtomicBool,
+    /// Whether a stack outside of the range may be copied by a system call.
+    pub(super) checked: AtomicBool,
     /// Whether every signal is answered, not just one, until the sampler changes it.
     pub(super) repeat: AtomicBool,
     /// The thread's task word, or null. The sampler keeps it alive until the slot is retired.
@@ -72,7 +77,10 @@ pub(super) struct Buffer {
     pub(super) words: AtomicUsize,
     /// Whether the stack continues above them.
     pub(super) cut: AtomicBool,
-    /// The time-stamp counter when the handler began, and how many ticks of it the handler took.
+    /// The sample's number: those of a thread rise.
+    pub(super) number: AtomicU64,
+    /// The time-stamp counter when the handler began, and how many ticks of it the handler took; 0 and
+    /// 0 if the handler did not read it.
     pub(super) stamp: AtomicU64,
     pub(super) took: AtomicU64,
 }
@@ -92,6 +100,7 @@ impl Slot {
             low: AtomicU64::new(0),
             end: AtomicU64::new(0),
             deep: AtomicBool::new(false),
+            checked: AtomicBool::new(false),
             repeat: AtomicBool::new(false),
             task: AtomicPtr::new(ptr::null_mut()),
         }
@@ -109,6 +118,7 @@ impl Buffer {
             thread_pointer: AtomicU64::new(0),
             words: AtomicUsize::new(0),
             cut: AtomicBool::new(false),
+            number: AtomicU64::new(0),
             stamp: AtomicU64::new(0),
             took: AtomicU64::new(0),
         }
@@ -153,6 +163,8 @@ pub(super) fn take_stack(index: usize, see: impl FnOnce(&Buffer, &[u64])) {
     buffer.word.free();
 }
 
+/// Number of the next sample.
+static NEXT_SAMPLE: AtomicU64 = AtomicU64::new(0);
 /// The process in which handlers may copy memory by a checked system call; 0 for none.
 static CHECKED_IN: AtomicI32 = AtomicI32::new(0);
 /// The handler that was installed before ours; it is called for every signal that is not ours.
@@ -277,8 +289,8 @@ fn install_handler() -> io::Result<Signal> {
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     if is_unused(&before) {
         CHAINED.store(ptr::null_mut(), Ordering::Release);
-        // Use the alternate stack if there is one, so that small stacks (Go, fibers) do not overflow.
-        action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART | libc::SA_ONSTACK;
+        // Not on the alternate stack, which may have no room for a frame.
+        action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
         // SAFETY: `sa_mask` is a valid signal set. Nothing nests in the handler.
         unsafe { libc::sigfillset(&raw mut action.sa_mask) };
     } else {
@@ -307,8 +319,11 @@ fn install_handler() -> io::Result<Signal> {
 /// Copies the thread's state if the sampler requested it. Allocates nothing, takes no lock, calls
 /// no function of the C library and uses no thread-local variable; in particular it does not change
 /// errno.
+///
+/// The thread may be in a sandbox that kills it at any system call and at any reading of the time-stamp
+/// counter. So there is no system call but for stacks that need one ([`Slot::checked`]), and the counter
+/// is read only on threads that read the clock themselves, because they are in a task.
 extern "C" fn handler(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    let begin = processor::time_stamp();
     // SAFETY: under SA_SIGINFO the kernel passes a valid `siginfo_t`.
     let info_ref = unsafe { &*info };
     if info_ref.si_code != libc::SI_TIMER {
@@ -330,9 +345,23 @@ extern "C" fn handler(signal: libc::c_int, info: *mut libc::siginfo_t, context: 
     if slot.word.take(generation) {
         // SAFETY: under SA_SIGINFO the kernel passes a valid `ucontext_t`.
         let machine = unsafe { &(*context.cast::<libc::ucontext_t>()).uc_mcontext };
-        answer_taken(slot, machine, Stamp { index, generation, begin });
+        let task_word = task_word_of(slot);
+        let is_in_task = task_word != NO_WORD && task_word != 0;
+        let begin = if is_in_task { processor::time_stamp() } else { 0 };
+        answer_taken(slot, machine, Stamp { index, generation, task_word, begin });
     }
     EXPIRED.add(index);
+}
+
+/// The task word of the thread of a slot that this handler has taken.
+#[inline(always)]
+fn task_word_of(slot: &Slot) -> u64 {
+    let task = slot.task.load(Ordering::Relaxed);
+    if task.is_null() {
+        return NO_WORD;
+    }
+    // SAFETY: the sampler keeps the cell alive while the slot is armed or taken.
+    unsafe { &*task }.load(Ordering::Relaxed)
 }
 
 /// Answers for a slot that this handler has taken, and puts it down.
@@ -346,11 +375,13 @@ fn answer_taken(slot: &Slot, machine: &libc::mcontext_t, stamp: Stamp) {
     slot.word.put_down(slot.repeat.load(Ordering::Relaxed));
 }
 
-/// The slot and generation that are answered, and when the handler began.
+/// The slot and generation that are answered, the thread's task word, and when the handler began.
 #[derive(Clone, Copy)]
 struct Stamp {
     index: usize,
     generation: u32,
+    task_word: u64,
+    /// 0 if the counter is not read.
     begin: u64,
 }
 
@@ -366,37 +397,32 @@ fn answer(
         return false;
     };
     let buffer = &BUFFERS[index];
-    let sp = fill(buffer, slot, machine, stamp);
+    fill(buffer, machine, stamp);
     let (stack, words_max) = stack_of(index);
+    let sp = processor::register(machine, SP);
     // SAFETY: this handler claimed the buffer, so it is the only user of its stack.
     let (words, cut) = unsafe { copy_stack(slot, sp & !7, stack, words_max) };
     buffer.words.store(words, Ordering::Relaxed);
     buffer.cut.store(cut, Ordering::Relaxed);
-    let took = processor::time_stamp().wrapping_sub(stamp.begin);
+    let is_timed = stamp.begin != 0;
+    let took = if is_timed { processor::time_stamp().wrapping_sub(stamp.begin) } else { 0 };
     buffer.took.store(took, Ordering::Relaxed);
     buffer.word.publish();
     true
 }
 
-/// Fills a claimed buffer except the stack. Returns the stack pointer.
+/// Fills a claimed buffer except the stack.
 #[inline(always)]
-fn fill(buffer: &Buffer, slot: &Slot, machine: &libc::mcontext_t, stamp: Stamp) -> u64 {
+fn fill(buffer: &Buffer, machine: &libc::mcontext_t, stamp: Stamp) {
     buffer.slot.store(stamp.index, Ordering::Relaxed);
     buffer.generation.store(stamp.generation, Ordering::Relaxed);
+    buffer.number.store(NEXT_SAMPLE.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
     buffer.stamp.store(stamp.begin, Ordering::Relaxed);
     for (index, slot) in buffer.registers.iter().enumerate() {
         slot.store(processor::register(machine, index), Ordering::Relaxed);
     }
     buffer.thread_pointer.store(processor::thread_pointer(), Ordering::Relaxed);
-    let task = slot.task.load(Ordering::Relaxed);
-    let task_word = if task.is_null() {
-        NO_WORD
-    } else {
-        // SAFETY: the sampler keeps the cell alive while the slot is armed or taken.
-        unsafe { &*task }.load(Ordering::Relaxed)
-    };
-    buffer.task_word.store(task_word, Ordering::Relaxed);
-    processor::register(machine, SP)
+    buffer.task_word.store(stamp.task_word, Ordering::Relaxed);
 }
 
 /// Copies the stack from `from` upwards. Returns the number of words copied, and whether the stack
@@ -406,19 +432,25 @@ fn fill(buffer: &Buffer, slot: &Slot, machine: &libc::mcontext_t, stamp: Stamp) 
 /// `to` is writable for `words_max` words, and only this handler uses it.
 #[inline(always)]
 unsafe fn copy_stack(slot: &Slot, from: u64, to: *mut u64, words_max: usize) -> (usize, bool) {
-    let low = slot.low.load(Ordering::Relaxed);
-    let end = slot.end.load(Ordering::Relaxed);
+    let mut low = slot.low.load(Ordering::Relaxed);
+    let mut end = slot.end.load(Ordering::Relaxed);
+    let control_block = processor::thread_pointer() & !7;
+    if end == 0 && control_block.wrapping_sub(from) <= SURELY_OWN_BYTES {
+        low = from;
+        end = control_block;
+    }
     if low <= from && from < end {
         let whole = (end - from) / 8;
         let words = whole.min(words_max as u64) as usize;
         // SAFETY: [from, from + 8 * words) lies in [low, end), a span of the mapping that holds
-        // this thread's stack, between its stack pointer and the stack's upper end: in use by this
-        // thread, so mapped for as long as the thread does not return from this handler.
+        // this thread's stack, between its stack pointer and the stack's upper end (or between its
+        // stack pointer and the control block, on the same stack): in use by this thread, so mapped
+        // for as long as the thread does not return from this handler.
         unsafe { processor::copy_words(from as *const u64, to, words) };
         return (words, whole > words as u64);
     }
     let pid = CHECKED_IN.load(Ordering::Relaxed);
-    if pid == 0 {
+    if pid == 0 || !slot.checked.load(Ordering::Relaxed) {
         return (0, false);
     }
     let bytes = CHECKED_BYTES.min(words_max * 8);

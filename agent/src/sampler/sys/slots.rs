@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 
 use nix::sys::signal::Signal;
 
+use super::alternate;
 use super::signal::{
     self, BUFFERS, Buffer, COMMON_BUFFERS, COMMON_WORDS, EXPIRED, NO_WORD, SLOTS, SLOTS_MAX, Slot,
 };
@@ -39,6 +40,8 @@ pub(in crate::sampler) struct StackSpan {
     pub(in crate::sampler) end: u64,
     /// Whether more of it is in use than a common buffer holds.
     pub(in crate::sampler) deep: bool,
+    /// Whether the thread was seen on another stack, of which the handler may make a checked copy.
+    pub(in crate::sampler) checked: bool,
 }
 
 /// A running thread's state, as its handler copied it.
@@ -57,8 +60,14 @@ pub(in crate::sampler) struct Sample<'s> {
     pub(in crate::sampler) cut: bool,
     /// Whether a deep buffer was used.
     pub(in crate::sampler) deep: bool,
-    /// The time-stamp counter when the handler began, and how many ticks of it the handler took.
-    pub(in crate::sampler) stamp: u64,
+    /// `None` if the handler did not read the time-stamp counter.
+    pub(in crate::sampler) time: Option<HandlerTime>,
+}
+
+/// The time-stamp counter when a handler began, and how many ticks of it the handler took.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::sampler) struct HandlerTime {
+    pub(in crate::sampler) begin: u64,
     pub(in crate::sampler) took: u64,
 }
 
@@ -84,7 +93,7 @@ pub(in crate::sampler) struct Slots {
     free: Vec<usize>,
     /// Released while a handler was running.
     ending: Vec<usize>,
-    /// Full buffers, by the time of their samples.
+    /// Full buffers, by the numbers of their samples.
     full: Vec<(u64, usize)>,
 }
 
@@ -100,6 +109,7 @@ impl Slots {
             buffer.word.free();
         }
         EXPIRED.take(|_| {});
+        alternate::block_in_handlers(signal, true);
         Ok(Slots {
             signal,
             cells: Vec::new(),
@@ -117,6 +127,13 @@ impl Slots {
     /// Whether our handler is still installed.
     pub(in crate::sampler) fn are_ours(&self) -> bool {
         signal::is_ours(self.signal)
+    }
+
+    /// Makes handlers of the program that use alternate stacks block the signal: those of faults, or
+    /// `all`. A thread that is asked after this call can have no other handler, unless it or another
+    /// one installs it from then on.
+    pub(in crate::sampler) fn keep_off_alternate_stacks(&self, all: bool) {
+        alternate::block_in_handlers(self.signal, all);
     }
 
     /// A slot for one thread; `None` if all are in use.
@@ -155,6 +172,7 @@ impl Slots {
                 && shared.low.load(Ordering::Relaxed) == span.low
                 && shared.end.load(Ordering::Relaxed) == span.end
                 && shared.deep.load(Ordering::Relaxed) == span.deep
+                && shared.checked.load(Ordering::Relaxed) == span.checked
                 && shared.repeat.load(Ordering::Relaxed) == repeat;
             if same && shared.word.is_armed() {
                 return true;
@@ -171,6 +189,7 @@ impl Slots {
         shared.low.store(span.low, Ordering::Relaxed);
         shared.end.store(span.end, Ordering::Relaxed);
         shared.deep.store(span.deep, Ordering::Relaxed);
+        shared.checked.store(span.checked, Ordering::Relaxed);
         shared.repeat.store(repeat, Ordering::Relaxed);
         shared.word.arm();
         true
@@ -208,8 +227,8 @@ impl Slots {
     pub(in crate::sampler) fn harvest(&mut self, mut see: impl FnMut(SlotId, Sample<'_>)) {
         self.end_released();
         let full = BUFFERS.iter().enumerate().filter(|(_, buffer)| buffer.word.is_full());
-        let stamped = full.map(|(index, buffer)| (buffer.stamp.load(Ordering::Relaxed), index));
-        self.full.extend(stamped);
+        let numbered = full.map(|(index, buffer)| (buffer.number.load(Ordering::Relaxed), index));
+        self.full.extend(numbered);
         self.full.sort_unstable();
         for (_, index) in self.full.drain(..) {
             signal::take_stack(index, |buffer, stack| {
@@ -231,8 +250,11 @@ fn sample_of<'s>(buffer: &Buffer, stack: &'s [u64], deep: bool) -> Sample<'s> {
         stack,
         cut: buffer.cut.load(Ordering::Relaxed),
         deep,
-        stamp: buffer.stamp.load(Ordering::Relaxed),
-        took: buffer.took.load(Ordering::Relaxed),
+        time: Some(HandlerTime {
+            begin: buffer.stamp.load(Ordering::Relaxed),
+            took: buffer.took.load(Ordering::Relaxed),
+        })
+        .filter(|time| time.begin != 0),
     }
 }
 
@@ -248,5 +270,6 @@ impl Drop for Slots {
         }
         // The timers were deleted with their threads.
         signal::restore();
+        alternate::unblock_in_handlers(self.signal);
     }
 }

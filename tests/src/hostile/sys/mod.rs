@@ -3,6 +3,7 @@
 #![expect(unsafe_code, reason = "signals, stacks, filters and loaders have no safe interface")]
 
 pub(crate) mod confine;
+pub(crate) mod faults;
 pub(crate) mod fiber;
 pub(crate) mod waits;
 
