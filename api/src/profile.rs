@@ -62,7 +62,7 @@ pub struct UnnamedModule {
     pub build_id: String,
     /// Own time in it.
     pub own_ns: u64,
-    /// `pending`, `no_file`, `no_function`, `unusable` or `no_build_id`.
+    /// `pending`, `no_file`, `no_function`, `no_segments`, `unusable` or `no_build_id`.
     pub reason: Word,
     /// The same in words, with what to do.
     pub help: String,

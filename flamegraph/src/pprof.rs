@@ -8,7 +8,7 @@ use std::io::Write as _;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use profiler_core::profile::ProfileNode;
-use profiler_core::{Frame, FrameId, FrameKind, Profile, State, TimeRange};
+use profiler_core::{CodePlace, Frame, FrameId, FrameKind, Profile, State, TimeRange};
 use prost::Message as _;
 
 use crate::export::{ExportOptions, TickCounter};
@@ -211,9 +211,11 @@ impl Tables {
             None => {
                 let mapping_id = self.mapping(frame);
                 let start = mapping_id.saturating_mul(MODULE_SPAN);
-                let address = match frame.offset {
+                let (CodePlace::Address(place) | CodePlace::FileOffset(place)) =
+                    CodePlace::of(frame.offset);
+                let address = match place {
                     0 => 0,
-                    offset => start.saturating_add(offset.min(MODULE_SPAN - 1)),
+                    place => start.saturating_add(place.min(MODULE_SPAN - 1)),
                 };
                 proto::Location { id: number, mapping_id, address, line }
             }
@@ -243,6 +245,7 @@ impl Tables {
             id,
             memory_start: id.saturating_mul(MODULE_SPAN),
             memory_limit: (id + 1).saturating_mul(MODULE_SPAN),
+            file_offset: 0,
             filename,
             build_id,
             // Otherwise readers would look for the module to name its functions.

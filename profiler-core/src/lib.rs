@@ -53,7 +53,7 @@ pub use endpoint::{Endpoint, Fingerprint};
 pub use profile::{Filter, Profile, ProfileDiff, ThreadKind};
 pub use resources::{Resource, ResourceSample};
 pub use session_key::SessionKey;
-pub use symbol::{Frame, FrameId, FrameKind, NoStack, StringId, SymbolTable};
+pub use symbol::{CodePlace, Frame, FrameId, FrameKind, NoStack, StringId, SymbolTable};
 pub use task::{Epoch, Outcome, PHASES, PhaseInterval, TaskDetail, TaskId, TaskRecord, WorkerId};
 pub use telemetry::{
     Direction, ExpectedTasks, RunId, RunMarker, TaskTotals, Telemetry, TransferEvent, TransferId,

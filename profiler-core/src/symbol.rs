@@ -66,6 +66,50 @@ impl NoStack {
     }
 }
 
+/// First number that stands for an offset in a file. No file has an address from here to the kernel's, the
+/// upper half of all numbers.
+const FILE_OFFSETS: u64 = 1 << 62;
+
+/// Where an address without a name is in its module.
+///
+/// ```
+/// use profiler_core::CodePlace;
+///
+/// assert_eq!(CodePlace::of(0x1234), CodePlace::Address(0x1234));
+/// let place = CodePlace::FileOffset(0x1234);
+/// assert_eq!(CodePlace::of(place.number()), place);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CodePlace {
+    /// The address that the module's file gives it, before it is relocated. Agents send these.
+    Address(u64),
+    /// Where the module's file has the bytes of the code. Only the file's program headers say which address
+    /// that is. Profiles that have mappings instead of files, such as pprof's, have these.
+    FileOffset(u64),
+}
+
+impl CodePlace {
+    /// The place that a number stands for.
+    #[must_use]
+    pub const fn of(number: u64) -> CodePlace {
+        if number >> 62 == 1 {
+            CodePlace::FileOffset(number - FILE_OFFSETS)
+        } else {
+            CodePlace::Address(number)
+        }
+    }
+
+    /// The place as one number, which [`Frame::offset`] has. An older program takes an offset in a file for an
+    /// address that no file has, and finds no name for it.
+    #[must_use]
+    pub const fn number(self) -> u64 {
+        match self {
+            CodePlace::Address(address) => address,
+            CodePlace::FileOffset(offset) => FILE_OFFSETS | (offset & (FILE_OFFSETS - 1)),
+        }
+    }
+}
+
 /// One frame of a stack, or the task above it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Frame<S = Arc<str>> {
@@ -81,7 +125,7 @@ pub struct Frame<S = Arc<str>> {
     pub module: S,
     /// Build id of the module, in hexadecimal; empty if it has none.
     pub build_id: S,
-    /// Offset in the module of an unresolved address; 0 if the function is known.
+    /// Place of an unresolved address in its module, as [`CodePlace::number`]; 0 if the function is known.
     pub offset: u64,
     /// Whether the compiler inlined this function into the frame above it.
     pub inlined: bool,
@@ -169,8 +213,8 @@ impl<'a> Frame<&'a str> {
 }
 
 impl<S: AsRef<str>> Frame<S> {
-    /// Returns the text to display: the function, or `module+0xoffset` if there is none (`module`
-    /// alone if offsets were merged).
+    /// Returns the text to display: the function, or `module+0xaddress` or `module@0xoffset` (see
+    /// [`CodePlace`]) if there is none, or `module` alone if addresses were merged.
     #[must_use]
     pub fn label(&self) -> String {
         match self.kind {
@@ -178,10 +222,10 @@ impl<S: AsRef<str>> Frame<S> {
                 let module = self.module.as_ref();
                 let file = module.rsplit('/').next().unwrap_or(module);
                 let file = if file.is_empty() { "[unknown]" } else { file };
-                if self.offset == 0 {
-                    file.to_owned()
-                } else {
-                    format!("{file}+{:#x}", self.offset)
+                match CodePlace::of(self.offset) {
+                    CodePlace::Address(0) => file.to_owned(),
+                    CodePlace::Address(address) => format!("{file}+{address:#x}"),
+                    CodePlace::FileOffset(offset) => format!("{file}@{offset:#x}"),
                 }
             }
             _ => self.function.as_ref().to_owned(),
@@ -432,6 +476,10 @@ mod tests {
         assert_eq!(frame.label(), "[unknown]+0x1a2b");
         frame.module = "/usr/lib/libc.so.6";
         assert_eq!(frame.label(), "libc.so.6+0x1a2b");
+        frame.offset = CodePlace::FileOffset(0x1a2b).number();
+        assert_eq!(frame.label(), "libc.so.6@0x1a2b");
+        frame.offset = 0xffff_ffff_8100_0000;
+        assert_eq!(frame.label(), "libc.so.6+0xffffffff81000000");
         frame.offset = 0;
         assert_eq!(frame.label(), "libc.so.6");
     }

@@ -186,7 +186,7 @@ impl Finder {
             file.verify().map_err(|error| error.to_string())?;
             let _changing = lock(&files.changing);
             if let Ok(Some(known)) = files.file(build)
-                && known.facts().detail >= file.facts().detail
+                && known.facts().rank() >= file.facts().rank()
             {
                 return Err(format!("it has symbols already: {}", known.facts().detail.name()));
             }

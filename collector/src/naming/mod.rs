@@ -103,6 +103,8 @@ pub(crate) enum Missing {
     NoFile,
     /// The file has no function at these addresses.
     NoFunction,
+    /// The file does not say which addresses the offsets in the module's file have.
+    NoSegments,
     /// The file that has them cannot be used.
     Unusable(String),
     /// Nothing identifies the module.
@@ -205,6 +207,17 @@ impl Naming {
             (Ok(false), Some(finder)) => finder.why_missing(build),
             (Ok(false), None) => Missing::NoFile,
             (Err(error), _) => Missing::Unusable(error.to_string()),
+        }
+    }
+
+    /// Why offsets in the file of that build have no names.
+    pub(crate) fn why_missing_offsets(&self, build: &str) -> Missing {
+        let has_segments = |files: &SymbolFiles| matches!(files.file(build), Ok(Some(file)) if file.facts().has_segments);
+        match self.why_missing(build) {
+            Missing::NoFunction if !self.files.as_ref().is_some_and(has_segments) => {
+                Missing::NoSegments
+            }
+            other => other,
         }
     }
 

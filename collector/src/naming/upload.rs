@@ -188,7 +188,7 @@ fn store(files: &SymbolFiles, piece: &Piece<'_>, path: &Path) -> Result<(), Uplo
     // A file that cannot be opened is no reason to reject another one.
     if !piece.replace
         && let Ok(Some(known)) = files.file(piece.build_id)
-        && known.facts().detail >= facts.detail
+        && known.facts().rank() >= facts.rank()
     {
         let detail = |detail: Detail| detail.name();
         return Err(UploadError::Conflict {

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 
 use profiler_core::limits::{AGENT_TASK_NAMES_MAX, LABELS_MAX, bounded_name};
 use profiler_core::{
-    CallTrie, Frame, FrameId, FrameKind, NoStack, NodeId, State, SymbolTable, Timestamp,
+    CallTrie, CodePlace, Frame, FrameId, FrameKind, NoStack, NodeId, State, SymbolTable, Timestamp,
 };
 
 use super::error::ImportError;
@@ -295,10 +295,15 @@ pub(super) fn frame_of_label(frame: Frame<&str>) -> Frame<&str> {
     }
 }
 
-/// The address in a module that a frame called `module+0xoffset` stands for.
+/// The place in a module that a frame stands for which has the [label](Frame::label) of one.
 fn unresolved<'f>(frame: &Frame<&'f str>) -> Option<Frame<&'f str>> {
-    let (name, offset) = frame.function.rsplit_once("+0x")?;
-    let offset = u64::from_str_radix(offset, 16).ok()?;
+    let (name, digits) = frame.function.rsplit_once("0x")?;
+    let number = u64::from_str_radix(digits, 16).ok()?;
+    let (name, place) = match name.strip_suffix('+') {
+        Some(name) => (name, CodePlace::Address(number)),
+        None => (name.strip_suffix('@')?, CodePlace::FileOffset(number)),
+    };
+    let offset = place.number();
     let file = frame.module.rsplit('/').next().unwrap_or_default();
     let file = if file.is_empty() { "[unknown]" } else { file };
     let kind = FrameKind::Unresolved;

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use profiler_core::limits::bounded_name;
-use profiler_core::{Frame, FrameId, FrameKind, State, Timestamp};
+use profiler_core::{CodePlace, Frame, FrameId, FrameKind, State, Timestamp};
 use prost::Message;
 use prost::encoding::{WireType, decode_key, decode_varint};
 
@@ -245,8 +245,7 @@ impl<'a> Tables<'a> {
                 frames.push(builder.frame(&frame_of_label(frame))?);
             }
             if location.line.is_empty() {
-                let start = mapping.map_or(0, |mapping| mapping.memory_start);
-                let offset = location.address.saturating_sub(start);
+                let offset = place(builder, location.address, mapping).number();
                 let kind = FrameKind::Unresolved;
                 let frame = Frame { kind, module, build_id, offset, ..Frame::function("", "", 0) };
                 frames.push(builder.frame(&frame)?);
@@ -323,6 +322,29 @@ impl<'a> Tables<'a> {
         let period = u64::try_from(self.period).ok().filter(|period| *period > 0);
         let unit_ns = period.zip(unit_ns).and_then(|(period, unit_ns)| period.checked_mul(unit_ns));
         Ok(unit_ns.map(|unit_ns| Period { unit_ns, name }))
+    }
+}
+
+/// Where an address is in its module. Address 0, which has no name, if the mapping does not contain it.
+fn place(builder: &mut Builder<'_>, address: u64, mapping: Option<&proto::Mapping>) -> CodePlace {
+    const KERNEL_MIN: u64 = 1 << 63;
+    let Some(&proto::Mapping { memory_start, memory_limit, file_offset, .. }) = mapping else {
+        return CodePlace::Address(address);
+    };
+    // A mapping of all addresses says that they are those of the file already; `go tool pprof` reads it so, too.
+    let is_whole = memory_start == 0 && file_offset == 0 && matches!(memory_limit, 0 | u64::MAX);
+    let is_within = address >= memory_start && (address < memory_limit || memory_limit == 0);
+    let offset = address.wrapping_sub(memory_start).wrapping_add(file_offset);
+    if is_whole {
+        CodePlace::Address(address)
+    } else if is_within && offset >= KERNEL_MIN {
+        // Mappings of the kernel have its address in place of an offset.
+        CodePlace::Address(offset)
+    } else if is_within {
+        CodePlace::FileOffset(offset)
+    } else {
+        builder.note("addresses outside of their mapping stay without names");
+        CodePlace::Address(0)
     }
 }
 

@@ -6,7 +6,7 @@ mod producers;
 
 use expect_test::{Expect, expect};
 use profiler_core::limits::NAME_BYTES_MAX;
-use profiler_core::{Frame, FrameKind, Profile, State, TimeRange, Timestamp};
+use profiler_core::{CodePlace, Frame, FrameKind, Profile, State, TimeRange, Timestamp};
 use proptest::prelude::*;
 
 use super::*;

@@ -68,6 +68,9 @@ pub(crate) struct Mapping {
     pub(crate) memory_start: u64,
     #[prost(uint64, tag = "3")]
     pub(crate) memory_limit: u64,
+    /// Where the mapped part begins in the file.
+    #[prost(uint64, tag = "4")]
+    pub(crate) file_offset: u64,
     #[prost(int64, tag = "5")]
     pub(crate) filename: i64,
     #[prost(int64, tag = "6")]

@@ -7,6 +7,7 @@ use rustc_hash::FxHashMap;
 
 use super::blocks::{Array, write_blocks};
 use super::reduce::ReduceError;
+use super::segments::Segments;
 use super::trailer::{Facts, MAGIC, Trailer};
 
 /// Most ranges of addresses: 64 Mi, ten times what the largest programs have.
@@ -15,7 +16,7 @@ pub(super) const RANGES_MAX: usize = 64 << 20;
 pub(super) const FRAMES_MAX: usize = 64 << 20;
 /// Most texts.
 pub(super) const TEXTS_MAX: usize = 32 << 20;
-/// Most bytes of all texts.
+/// Most bytes of all texts, but for the segments.
 pub(super) const TEXT_BYTES_MAX: usize = 1 << 30;
 /// Most functions that are inlined into each other.
 pub(super) const DEPTH_MAX: usize = 80;
@@ -39,6 +40,7 @@ pub(super) struct Builder {
     text_ids: FxHashMap<Box<str>, u32>,
     text_ends: Vec<u32>,
     texts: Vec<u8>,
+    has_segments: bool,
 }
 
 impl Builder {
@@ -89,6 +91,17 @@ impl Builder {
         Ok(id)
     }
 
+    /// Adds where the file has its code, as the last text, which no frame has. Programs that do not know of it
+    /// ignore it.
+    pub(super) fn add_segments(&mut self, segments: &Segments) {
+        if segments.is_empty() {
+            return;
+        }
+        self.texts.extend_from_slice(segments.to_text().as_bytes());
+        self.text_ends.push(self.texts.len() as u32);
+        self.has_segments = true;
+    }
+
     /// Whether no address has a name.
     pub(super) fn is_empty(&self) -> bool {
         self.frames.is_empty()
@@ -113,6 +126,7 @@ impl Builder {
             frames: self.frames.len() as u32,
             texts: self.text_ends.len() as u32,
             text_bytes: self.texts.len() as u32,
+            has_segments: self.has_segments,
             ..facts
         };
         let mut output = Counted { output, bytes: 0 };

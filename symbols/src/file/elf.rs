@@ -9,6 +9,7 @@ use gimli::{EndianSlice, LittleEndian, Relocate, RelocateReader, SectionId};
 use miniz_oxide::inflate::decompress_to_vec_zlib_with_limit;
 
 use super::ReadAt;
+use super::segments::{PROGRAM_HEADER_BYTES, Segments};
 use crate::SECTIONS;
 use crate::symbol_index::{ENTRY_BYTES, SymbolTable};
 
@@ -25,6 +26,8 @@ const SPLIT_SECTIONS: [SectionId; 7] = [
 
 /// Most sections; executables have about 50.
 const SECTIONS_MAX: u16 = 4096;
+/// Most program headers; executables have about 13.
+const PROGRAM_HEADERS_MAX: u16 = 256;
 /// Most bytes of all sections that are read, decompressed.
 const BYTES_MAX: u64 = 3 << 30;
 /// Debug information is compressed to a third or a fifth; a bomb to a thousandth.
@@ -301,6 +304,23 @@ impl<'f, S: ReadAt> Elf<'f, S> {
         Err(ElfError::NoBuildId)
     }
 
+    /// Where the file has its code. Empty if it has no usable program headers, like what agents of earlier
+    /// versions send.
+    pub(super) fn segments(&self) -> Result<Segments, ElfError> {
+        let mut header = [0; HEADER_BYTES];
+        self.source.read_at(0, &mut header)?;
+        let count = short(&header, 56).min(PROGRAM_HEADERS_MAX);
+        let table_at = long(&header, 32);
+        let mut table = vec![0; usize::from(count) * PROGRAM_HEADER_BYTES];
+        let table_end = table_at.saturating_add(table.len() as u64);
+        let has_size = usize::from(short(&header, 54)) == PROGRAM_HEADER_BYTES;
+        if !has_size || table_end > self.source.bytes()? {
+            return Ok(Segments::default());
+        }
+        self.source.read_at(table_at, &mut table)?;
+        Ok(Segments::of_headers(&table))
+    }
+
     /// The file that this one shares debug information with; `None` if all of it is here.
     pub(super) fn shared_file(&self) -> Result<Option<SharedFile>, ElfError> {
         if let Some(link) = self.link(ALT_LINK)? {
@@ -514,10 +534,10 @@ fn short(bytes: &[u8], at: usize) -> u16 {
     bytes.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |bytes| u16::from_le_bytes(*bytes))
 }
 
-fn word(bytes: &[u8], at: usize) -> u32 {
+pub(super) fn word(bytes: &[u8], at: usize) -> u32 {
     bytes.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |bytes| u32::from_le_bytes(*bytes))
 }
 
-fn long(bytes: &[u8], at: usize) -> u64 {
+pub(super) fn long(bytes: &[u8], at: usize) -> u64 {
     bytes.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |bytes| u64::from_le_bytes(*bytes))
 }

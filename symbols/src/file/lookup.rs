@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
 
-use profiler_core::{Frame, FrameKind};
+use profiler_core::{CodePlace, Frame, FrameKind};
 use rustc_hash::FxHashMap;
 
 use super::blocks::{Array, Block, INDEX_ENTRY_BYTES, blocks_of, read_block};
 use super::builder::{DEPTH_MAX, FRAMES_MAX, FrameRow, RANGES_MAX, TEXT_BYTES_MAX, TEXTS_MAX};
+use super::segments::Segments;
 use super::trailer::{Facts, MAGIC, TRAILER_BYTES, Trailer};
 use super::{BLOCK_BYTES, NAMING_VERSION, ReadAt, has_checksum};
 
@@ -52,7 +53,7 @@ pub enum SymbolFileError {
     },
 }
 
-/// By address: its functions, the compiled one first; empty if none is known.
+/// By place, as [`CodePlace::number`]: its functions, the compiled one first; empty if none is known.
 pub type Names = BTreeMap<u64, Vec<Frame<Arc<str>>>>;
 
 /// An open symbol file.
@@ -173,7 +174,8 @@ impl<S: ReadAt> SymbolFile<S> {
         if ends.last() != Some(&text_bytes) {
             return contradiction("ends of texts");
         }
-        self.verify_texts(&ends)
+        self.verify_texts(&ends)?;
+        self.segments().map(drop)
     }
 
     fn verify_texts(&self, ends: &[u32]) -> Result<(), SymbolFileError> {
@@ -211,16 +213,26 @@ impl<S: ReadAt> SymbolFile<S> {
         Ok(())
     }
 
-    /// The functions at these addresses. Reads each block that it needs once.
+    /// The functions at these places, each as [`CodePlace::number`]. Reads each block that it needs once.
     ///
     /// # Errors
     /// [`SymbolFileError`], if a part that it needs is damaged.
-    pub fn lookup(
-        &self,
-        addresses: impl IntoIterator<Item = u64>,
-    ) -> Result<Names, SymbolFileError> {
-        let addresses: BTreeSet<u64> = addresses.into_iter().collect();
-        let innermost = self.innermost(&addresses)?;
+    pub fn lookup(&self, places: impl IntoIterator<Item = u64>) -> Result<Names, SymbolFileError> {
+        let mut addresses = BTreeMap::new();
+        let mut segments = None;
+        for place in places {
+            let address = match CodePlace::of(place) {
+                CodePlace::Address(address) => Some(address),
+                CodePlace::FileOffset(offset) => {
+                    if segments.is_none() {
+                        segments = Some(self.segments()?);
+                    }
+                    segments.as_ref().and_then(|segments| segments.address_of(offset))
+                }
+            };
+            addresses.insert(place, address);
+        }
+        let innermost = self.innermost(&addresses.values().flatten().copied().collect())?;
         let rows = self.frames_above(innermost.values().copied().collect())?;
         let needed = rows.values().flat_map(|row| [row.function, row.file]).collect();
         let texts = self.texts(needed)?;
@@ -244,7 +256,20 @@ impl<S: ReadAt> SymbolFile<S> {
             frames.reverse();
             frames
         };
-        Ok(innermost.into_iter().map(|(address, frame)| (address, chain(frame))).collect())
+        let innermost_at = |address: Option<u64>| innermost.get(&address?).copied();
+        let names = addresses
+            .into_iter()
+            .map(|(place, address)| (place, chain(innermost_at(address).unwrap_or(0))));
+        Ok(names.collect())
+    }
+
+    /// Where the module's file has its code; empty if it does not say that.
+    fn segments(&self) -> Result<Segments, SymbolFileError> {
+        let last = self.facts.texts.checked_sub(1).filter(|_| self.facts.has_segments);
+        let Some(last) = last else { return Ok(Segments::default()) };
+        let texts = self.texts(BTreeSet::from([last]))?;
+        let segments = texts.get(&last).and_then(|text| Segments::parse(text));
+        segments.ok_or(SymbolFileError::Contradiction { part: "segments" })
     }
 
     /// By address: the innermost frame; 0 for none.

@@ -10,6 +10,7 @@ mod elf;
 mod functions;
 mod lookup;
 mod reduce;
+mod segments;
 mod split;
 mod trailer;
 

@@ -170,7 +170,7 @@ pub fn reduce_split<S: ReadAt>(
         missing_units: 0,
     };
     reducer.add_all(&dwarf)?;
-    let Reducer { builder, damaged_units, split_units, missing_units, .. } = reducer;
+    let Reducer { mut builder, damaged_units, split_units, missing_units, .. } = reducer;
     if split.package.is_some() && split_units > 0 && missing_units == split_units {
         return Err(ReduceError::OtherPackage { units: split_units });
     }
@@ -186,6 +186,7 @@ pub fn reduce_split<S: ReadAt>(
     if builder.is_empty() {
         return Err(ReduceError::NoSymbols);
     }
+    builder.add_segments(&elf.segments()?);
     let source_bytes = source.bytes().map_err(ElfError::Io)?;
     let facts = Facts { build_id, detail, source_bytes, base, ..Facts::default() };
     let facts = builder.write(facts, output).map_err(ReduceError::Write)?;

@@ -6,6 +6,8 @@ use super::{NAMING_VERSION, has_checksum};
 /// The first and the last bytes of a symbol file.
 pub(super) const MAGIC: [u8; 8] = *b"EMBSYMS\x01";
 pub(super) const TRAILER_BYTES: usize = 128;
+/// Where the trailer says whether the last text is the list of segments. Earlier versions have a zero there.
+const HAS_SEGMENTS_AT: usize = BASE_AT - 2;
 /// Where the trailer has the base, between the build id and the checksum.
 const BASE_AT: usize = TRAILER_BYTES - 20;
 /// Longest build id.
@@ -74,6 +76,16 @@ pub struct Facts {
     pub text_bytes: u32,
     /// The upper half of all addresses, which the ranges do not have: 0 but for code like the kernel's.
     pub base: u64,
+    /// Whether it says which addresses the offsets in the module's file have.
+    pub has_segments: bool,
+}
+
+impl Facts {
+    /// How much the file tells, compared with others of its build.
+    #[must_use]
+    pub fn rank(&self) -> (Detail, bool) {
+        (self.detail, self.has_segments)
+    }
 }
 
 /// The trailer.
@@ -86,7 +98,7 @@ pub(super) struct Trailer {
 
 impl Trailer {
     pub(super) fn to_bytes(&self) -> Option<[u8; TRAILER_BYTES]> {
-        let Facts { build_id, detail, source_bytes, ranges, frames, texts, text_bytes, base } =
+        let Facts { build_id, detail, source_bytes, ranges, frames, texts, text_bytes, .. } =
             &self.facts;
         let id = bytes_of(build_id)?;
         let mut bytes = Vec::with_capacity(TRAILER_BYTES);
@@ -98,7 +110,8 @@ impl Trailer {
         bytes.extend([detail.number(), u8::try_from(id.len()).ok()?]);
         bytes.extend(&id);
         bytes.resize(BASE_AT, 0);
-        bytes.extend(base.to_le_bytes());
+        bytes[HAS_SEGMENTS_AT] = u8::from(self.facts.has_segments);
+        bytes.extend(self.facts.base.to_le_bytes());
         bytes.extend(crc32fast::hash(&bytes).to_le_bytes());
         bytes.extend(MAGIC);
         bytes.try_into().ok()
@@ -132,6 +145,7 @@ impl Trailer {
             texts: number(12),
             text_bytes: number(16),
             base: long(BASE_AT),
+            has_segments: bytes[HAS_SEGMENTS_AT] != 0,
         };
         Ok(Trailer { facts, index_at: long(24), index_crc: number(20) })
     }

@@ -1,8 +1,8 @@
 //! The part of an ELF file that names functions, as a smaller ELF file.
 //!
-//! The smaller file has the same sections, of which only those with symbols and lines have content. It
-//! depends on nothing but the larger file. So every process that has the file makes the same bytes of
-//! it, and another one can continue where one left off.
+//! The smaller file has the same program headers and sections, of which only those with symbols and lines have
+//! content. It depends on nothing but the larger file. So every process that has the file makes the same bytes
+//! of it, and another one can continue where one left off.
 
 use symbols::SECTIONS;
 
@@ -17,6 +17,7 @@ const SHT_NULL: u32 = 0;
 /// Offsets of fields in the header of the file.
 const PROGRAM_HEADERS_AT: usize = 32;
 const SECTIONS_AT: usize = 40;
+const PROGRAM_HEADER_SIZE: usize = 54;
 const PROGRAM_HEADERS_COUNT: usize = 56;
 const NAMES_INDEX: usize = 62;
 /// Offsets of fields in the header of a section.
@@ -27,7 +28,7 @@ const OFFSET: usize = 24;
 #[derive(Debug)]
 pub(in crate::symbols) struct Extract<'e> {
     file: &'e CachedFile,
-    /// The headers of the file and of its sections.
+    /// The header of the file and those of its sections.
     headers: Vec<u8>,
     /// The parts that follow the headers.
     parts: Vec<Part>,
@@ -64,14 +65,21 @@ impl Elf {
         if symbols.is_none() && !has_lines {
             return None;
         }
-        let headers_bytes = HEADER_BYTES + self.sections.len() * SECTION_HEADER_BYTES;
-        let mut headers = Vec::with_capacity(headers_bytes);
+        let sections_end = HEADER_BYTES + self.sections.len() * SECTION_HEADER_BYTES;
+        let program_headers_at = word(&header, PROGRAM_HEADERS_AT)?;
+        let program_headers_bytes = u64::from(short(&header, PROGRAM_HEADER_SIZE)?)
+            * u64::from(short(&header, PROGRAM_HEADERS_COUNT)?);
+        let mut headers = Vec::with_capacity(sections_end);
         header[SECTIONS_AT..][..8].copy_from_slice(&(HEADER_BYTES as u64).to_le_bytes());
-        header[PROGRAM_HEADERS_AT..][..8].fill(0);
-        header[PROGRAM_HEADERS_COUNT..][..2].fill(0);
+        header[PROGRAM_HEADERS_AT..][..8].copy_from_slice(&(sections_end as u64).to_le_bytes());
         headers.extend_from_slice(&header);
-        let mut parts = Vec::new();
-        let mut at = headers_bytes as u64;
+        let mut at = sections_end as u64 + program_headers_bytes;
+        // They say which addresses the code in the file has.
+        let mut parts = vec![Part {
+            at: sections_end as u64,
+            offset: program_headers_at,
+            bytes: program_headers_bytes,
+        }];
         for (index, section) in self.sections.iter().enumerate() {
             let mut entry = [0; SECTION_HEADER_BYTES];
             let entry_at = table.checked_add((index * SECTION_HEADER_BYTES) as u64)?;

@@ -38,6 +38,13 @@ fn reason(why: &Missing, build_id: &str) -> (&'static str, String) {
         Missing::NoFunction => {
             ("no_function", format!("the symbols of build id {build_id} have no function there"))
         }
+        Missing::NoSegments => (
+            "no_segments",
+            format!(
+                "the profile has offsets in the file, and the symbols of build id {build_id} do not \
+                 say their addresses; run: emberline symbols upload FILE, with the program itself"
+            ),
+        ),
         Missing::Unusable(reason) => {
             ("unusable", format!("the symbols of build id {build_id} cannot be used: {reason}"))
         }

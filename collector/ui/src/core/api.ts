@@ -115,7 +115,7 @@ export type UnnamedModule = {
   build_id: string,
   /** Own time in it. */
   own_ns: number,
-  /** `pending`, `no_file`, `no_function`, `unusable` or `no_build_id`. */
+  /** `pending`, `no_file`, `no_function`, `no_segments`, `unusable` or `no_build_id`. */
   reason: string,
   /** The same in words, with what to do. */
   help: string,

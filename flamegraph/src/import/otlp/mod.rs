@@ -318,9 +318,9 @@ impl<'d> Converter<'d> {
         let filename = self.text_at(mapping.filename_strindex)?;
         self.profile.mapping.push(proto::Mapping {
             id,
-            // Offsets are those in the file, by which symbol files name functions.
-            memory_start: mapping.memory_start.saturating_sub(mapping.file_offset),
+            memory_start: mapping.memory_start,
             memory_limit: mapping.memory_limit,
+            file_offset: mapping.file_offset,
             filename,
             build_id,
             ..Default::default()

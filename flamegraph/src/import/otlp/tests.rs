@@ -126,7 +126,7 @@ fn stacks_inlined_functions_labels_and_addresses_arrive() {
     assert_eq!(unnamed.len(), 1);
     assert_eq!(
         (unnamed[0].module, unnamed[0].build_id, unnamed[0].offset),
-        ("/bin/app", "a1b2", 0x2234)
+        ("/bin/app", "a1b2", profiler_core::CodePlace::FileOffset(0x2234).number())
     );
     assert_eq!(imported.started_at.unwrap().unix_ns(), 1_769_860_800_000_000_000);
     assert_eq!(imported.duration_ns, 5_000_000_000);

@@ -283,3 +283,60 @@ fn pprof_of_locks_of_samples_and_of_memory() {
         "no type of sample is time; the pprof profile has inuse_objects/count, inuse_space/bytes"
     );
 }
+
+/// As gperftools, agents and the kernel's mappings have them.
+#[test]
+fn addresses_of_pprof_are_offsets_in_the_mapped_file() {
+    const NO_LIMIT: u64 = 0;
+    let kernel = 0xffff_ffff_8100_0000;
+    let offset = |offset| CodePlace::FileOffset(offset).number();
+    for (start, limit, file_offset, address, expected) in [
+        // A library, a program at a fixed address, and one mapping of all of it.
+        (0x7f00_0002_6000, 0x7f00_0017_b000, 0x2_6000, 0x7f00_0002_6010, offset(0x2_6010)),
+        (0x40_1000, 0x40_2000, 0x1000, 0x40_1136, offset(0x1136)),
+        (0x40_0000, 0x40_2000, 0, 0x40_1136, offset(0x1136)),
+        (0x40_0000, NO_LIMIT, 0, 0x40_1136, offset(0x1136)),
+        // The ends of a mapping, and what is outside.
+        (0x40_1000, 0x40_2000, 0x1000, 0x40_1000, offset(0x1000)),
+        (0x40_1000, 0x40_2000, 0x1000, 0x40_1fff, offset(0x1fff)),
+        (0x40_1000, 0x40_2000, 0x1000, 0x40_0fff, 0),
+        (0x40_1000, 0x40_2000, 0x1000, 0x40_2000, 0),
+        // A mapping of everything: addresses are those of the file.
+        (0, NO_LIMIT, 0, 0x1136, 0x1136),
+        (0, u64::MAX, 0, 0x40_1136, 0x40_1136),
+        (kernel, u64::MAX, kernel, kernel + 0x50, kernel + 0x50),
+    ] {
+        let content = of_go(&[["cpu", "nanoseconds"]], &[1], ["cpu", "nanoseconds"]);
+        let mut message = proto::Profile::decode(&*content).unwrap();
+        message.mapping.push(proto::Mapping {
+            id: 1,
+            memory_start: start,
+            memory_limit: limit,
+            file_offset,
+            ..Default::default()
+        });
+        message.location[2] =
+            proto::Location { id: 11, mapping_id: 1, address, ..Default::default() };
+        let imported = of(message.encode_to_vec());
+        let frames = (0..imported.symbols.frame_count()).map(profiler_core::FrameId);
+        let mut frames = frames.map(|id| imported.symbols.frame(id));
+        let unresolved = frames.find(|frame| frame.kind == FrameKind::Unresolved).unwrap();
+        assert_eq!(unresolved.offset, expected, "{address:#x} in {start:#x}-{limit:#x}");
+    }
+}
+
+/// Both ways of saying where an address is come back from our exports.
+#[test]
+fn addresses_without_names_keep_their_meaning() {
+    for place in [CodePlace::Address(0x1136), CodePlace::FileOffset(0x1136)] {
+        let code = Frame {
+            kind: FrameKind::Unresolved,
+            module: "/opt/app",
+            build_id: "ab12",
+            offset: place.number(),
+            ..Frame::function("", "", 0)
+        };
+        let all = from_rows([(vec![Frame::task("load"), code], State::Cpu, 30)]);
+        assert_eq!(of(pprof(&all, &ExportOptions::default())).profile(), all, "{place:?}");
+    }
+}
