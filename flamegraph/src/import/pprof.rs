@@ -1,6 +1,8 @@
 //! `profile.proto` of pprof. The message is read field by field, because decoding it whole would take 36
 //! bytes of memory for a byte of an invalid file.
 
+mod columns;
+
 use std::borrow::Cow;
 use std::collections::HashMap;
 
@@ -9,9 +11,10 @@ use profiler_core::{CodePlace, Frame, FrameId, FrameKind, State, Timestamp};
 use prost::Message;
 use prost::encoding::{WireType, decode_key, decode_varint};
 
+use self::columns::Measure;
 use super::builder::{Builder, Sample, Times, frame_of_label};
-use super::error::{ImportError, echo};
-use super::json::{check_table, unit_ns};
+use super::error::ImportError;
+use super::json::check_table;
 use super::limits::ENTRY_BYTES_MAX;
 use super::model::{ImportFormat, ImportOptions, Imported, Labels};
 use crate::pprof::{NO_STACK, proto};
@@ -21,7 +24,7 @@ pub(super) fn parse(content: &[u8], options: &ImportOptions) -> Result<Imported,
     let mut builder = Builder::new(ImportFormat::Pprof, options);
     let tables = Tables::read(&builder, content)?;
     let stacks = tables.stacks(&mut builder)?;
-    let measure = tables.measure(&builder)?;
+    let measure = Measure::new(&mut builder, &tables, content)?;
     let mut parser = Parser { builder, tables: &tables, stacks, measure, frames: Vec::new() };
     for (number, entry) in (1..).zip(Fields::of(content, 2)) {
         let sample: proto::Sample = parser.builder.entry("sample", number, entry)?;
@@ -268,61 +271,6 @@ impl<'a> Tables<'a> {
             mapping => Ok(mapping),
         }
     }
-
-    /// How values become time.
-    fn measure(&self, builder: &Builder<'_>) -> Result<Measure, ImportError> {
-        let mut types = Vec::new();
-        for value_type in &self.types {
-            types
-                .push([self.text(builder, value_type.kind)?, self.text(builder, value_type.unit)?]);
-        }
-        let state = |name: &str| match name {
-            "cpu" => Some(State::Cpu),
-            "delay" => Some(State::Lock),
-            "off-cpu" | "off_cpu" | "offcpu" => Some(State::Other),
-            _ => None,
-        };
-        let time_of = |at: usize| {
-            let unit_ns = unit_ns(types[at][1])?;
-            Some(Column { at, unit_ns, state: state(types[at][0]) })
-        };
-        let named =
-            |name: &str| (0..types.len()).find(|at| types[*at][0] == name).and_then(time_of);
-        if let (Some(wall), Some(cpu)) = (named("wall"), named("cpu")) {
-            return Ok(Measure { column: wall, cpu: Some(cpu) });
-        }
-        let default = self.text(builder, self.default_type)?;
-        let last = (0..types.len()).rev().find_map(time_of);
-        if let Some(column) = named(default).or(last) {
-            return Ok(Measure { column, cpu: None });
-        }
-        let samples = types.iter().position(|kind| *kind == ["samples", "count"]);
-        if let Some(at) = samples
-            && let Some(Period { unit_ns, name }) = self.sample_period(builder)?
-        {
-            let column = Column { at, unit_ns, state: state(name) };
-            return Ok(Measure { column, cpu: None });
-        }
-        let found = types.iter().map(|[name, unit]| echo(&format!("{name}/{unit}")));
-        let mut found = found.collect::<Vec<_>>().join(", ");
-        if samples.is_some() {
-            found.push_str("; --interval sets the time of a sample");
-        }
-        Err(ImportError::NoTime { format: builder.format, found })
-    }
-
-    /// The time that a sample stands for, if it is given or the file says it.
-    fn sample_period(&self, builder: &Builder<'_>) -> Result<Option<Period<'_>>, ImportError> {
-        if let Some(unit_ns) = builder.options.interval_ns {
-            return Ok(Some(Period { unit_ns, name: "" }));
-        }
-        let Some(kind) = self.period_type else { return Ok(None) };
-        let name = self.text(builder, kind.kind)?;
-        let unit_ns = unit_ns(self.text(builder, kind.unit)?);
-        let period = u64::try_from(self.period).ok().filter(|period| *period > 0);
-        let unit_ns = period.zip(unit_ns).and_then(|(period, unit_ns)| period.checked_mul(unit_ns));
-        Ok(unit_ns.map(|unit_ns| Period { unit_ns, name }))
-    }
 }
 
 /// Where an address is in its module. Address 0, which has no name, if the mapping does not contain it.
@@ -348,32 +296,11 @@ fn place(builder: &mut Builder<'_>, address: u64, mapping: Option<&proto::Mappin
     }
 }
 
-/// The time of a sample, and the name of what is measured.
-struct Period<'a> {
-    unit_ns: u64,
-    name: &'a str,
-}
-
-/// The value of samples that is time.
-#[derive(Clone, Copy)]
-struct Column {
-    at: usize,
-    unit_ns: u64,
-    state: Option<State>,
-}
-
-#[derive(Clone, Copy)]
-struct Measure {
-    column: Column,
-    /// The part of it that was on a CPU.
-    cpu: Option<Column>,
-}
-
 struct Parser<'a, 't> {
     builder: Builder<'a>,
     tables: &'t Tables<'t>,
     stacks: HashMap<u64, Vec<FrameId>>,
-    measure: Measure,
+    measure: Measure<'t>,
     frames: Vec<FrameId>,
 }
 
@@ -401,6 +328,10 @@ impl<'t> Parser<'_, 't> {
             return Ok(());
         }
         let labels = self.labels(sample)?;
+        let weights = self.measure.weights(&self.builder, &sample.value, number, labels.state)?;
+        if weights.iter().all(|(_, weight)| *weight == 0) {
+            return Ok(());
+        }
         self.frames.clear();
         for id in sample.location_id.iter().rev() {
             let frames = self.stacks.get(id).ok_or_else(|| {
@@ -413,15 +344,7 @@ impl<'t> Parser<'_, 't> {
         let node = self.builder.stack(top, &self.frames)?;
         let thread = self.builder.thread(top, labels.thread.unwrap_or_default(), 0)?;
         let label_set = self.builder.label_set(labels.others);
-        let total_ns = time(&self.builder, sample, number, self.measure.column)?;
-        let stated = labels.state.or(self.measure.column.state);
-        let cpu = self.measure.cpu.filter(|_| stated.is_none());
-        let cpu_ns = cpu.map_or(Ok(0), |cpu| time(&self.builder, sample, number, cpu))?;
-        // Time that is not on a CPU waits for something.
-        let rest = if cpu.is_some() { State::Other } else { self.builder.options.state };
-        // Threads that are measured as one, such as the runtime's own, use more CPU time than time passes.
-        let rest_ns = total_ns.saturating_sub(cpu_ns);
-        for (state, weight) in [(State::Cpu, cpu_ns), (stated.unwrap_or(rest), rest_ns)] {
+        for (state, weight) in weights {
             self.builder
                 .add_labeled(Sample { node, thread, state, weight, at_ns: 0 }, label_set)?;
         }
@@ -456,19 +379,4 @@ impl<'t> Parser<'_, 't> {
 fn is_kept(key: &str, text: &str) -> bool {
     const IDS: [&str; 5] = ["thread_id", "span_id", "trace_id", "span_name", "profile_id"];
     !key.is_empty() && !text.is_empty() && !IDS.contains(&key)
-}
-
-/// The time in a column of a sample.
-fn time(
-    builder: &Builder<'_>,
-    sample: &proto::Sample,
-    number: usize,
-    column: Column,
-) -> Result<u64, ImportError> {
-    let value = sample.value[column.at];
-    let time_ns = u64::try_from(value).ok().and_then(|value| value.checked_mul(column.unit_ns));
-    time_ns.ok_or_else(|| {
-        builder
-            .invalid(format!("sample {number} has value {value}; a time of 0 or more is expected"))
-    })
 }
