@@ -1,5 +1,6 @@
-//! The processed format of the Firefox Profiler, of our exports, of samply and of Firefox itself. Newer
-//! versions share tables between threads.
+//! The processed format of the Firefox Profiler, of our exports, of samply and of Firefox itself. Versions differ:
+//! 58 has names of sources in a table, 60 shares tables between threads, 66 has distances between stacks, and 70
+//! has the library of a frame at the frame.
 
 use std::borrow::Cow;
 
@@ -13,6 +14,9 @@ use super::limits::FRAMES_MAX;
 use super::model::{ImportFormat, ImportOptions, Imported};
 
 const MILLISECOND_NS: f64 = 1e6;
+
+/// The newest version that is known.
+const VERSION_MAX: u32 = 70;
 
 #[derive(Deserialize)]
 struct File<'a> {
@@ -39,6 +43,21 @@ struct Meta<'a> {
     product: Cow<'a, str>,
     #[serde(borrow, default)]
     sample_units: Option<SampleUnits<'a>>,
+    #[serde(default)]
+    preprocessed_profile_version: Option<u32>,
+}
+
+/// The part of a file that tells the browser's own format, which has no version of processing.
+#[derive(Deserialize)]
+struct Raw {
+    meta: RawMeta,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RawMeta {
+    preprocessed_profile_version: Option<serde::de::IgnoredAny>,
+    version: Option<serde::de::IgnoredAny>,
 }
 
 #[derive(Deserialize)]
@@ -69,6 +88,8 @@ struct Tables<'a> {
     resource_table: ResourceTable,
     #[serde(default)]
     stack_table: StackTable,
+    #[serde(default)]
+    sources: SourceTable,
 }
 
 #[derive(Deserialize)]
@@ -98,6 +119,8 @@ struct FrameTable {
     line: Vec<Option<u32>>,
     #[serde(rename = "inlineDepth")]
     inline_depth: Vec<u32>,
+    /// From version 70 on; negative for none.
+    lib: Option<Vec<i64>>,
 }
 
 #[derive(Deserialize, Default)]
@@ -105,7 +128,15 @@ struct FrameTable {
 struct FuncTable {
     name: Vec<u32>,
     resource: Vec<i64>,
+    /// Up to version 57.
     file_name: Vec<Option<u32>>,
+    source: Vec<Option<u32>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct SourceTable {
+    filename: Vec<u32>,
 }
 
 #[derive(Deserialize, Default)]
@@ -115,9 +146,11 @@ struct ResourceTable {
 }
 
 #[derive(Deserialize, Default)]
-#[serde(default)]
+#[serde(rename_all = "camelCase", default)]
 struct StackTable {
     prefix: Vec<Option<u32>>,
+    /// From version 66 on: the distance to the prefix, 0 for none.
+    prefix_offset: Option<Vec<u32>>,
     frame: Vec<u32>,
 }
 
@@ -141,8 +174,15 @@ struct Samples<'a> {
 
 /// Parses a processed profile.
 pub(super) fn parse(content: &[u8], options: &ImportOptions) -> Result<Imported, ImportError> {
-    let file: File<'_> = super::json::parse(content, ImportFormat::Firefox)?;
-    let builder = Builder::new(ImportFormat::Firefox, options);
+    let file: File<'_> = super::json::parse(content, ImportFormat::Firefox)
+        .map_err(|error| named_if_raw(content, error))?;
+    let mut builder = Builder::new(ImportFormat::Firefox, options);
+    let version = file.meta.preprocessed_profile_version;
+    if let Some(version) = version.filter(|version| *version > VERSION_MAX) {
+        builder.note(format!(
+            "version {version} is newer than those that are known: up to {VERSION_MAX}"
+        ));
+    }
     let units = file.meta.sample_units.as_ref();
     let cpu_unit_ns = units.and_then(|units| unit_ns(&units.cpu_delta));
     let product = &*file.meta.product;
@@ -171,6 +211,17 @@ pub(super) fn parse(content: &[u8], options: &ImportOptions) -> Result<Imported,
     let started_at = is_known.then(|| Timestamp::from_unix_ns(start_ns as i64));
     let duration_ns = (!is_ours && stop_ns > 0).then_some(stop_ns);
     builder.finish(Times { started_at, duration_ns })
+}
+
+/// What the error is if the file is what the browser records.
+fn named_if_raw(content: &[u8], error: ImportError) -> ImportError {
+    match serde_json::from_slice::<Raw>(content) {
+        Ok(Raw { meta: RawMeta { preprocessed_profile_version: None, version: Some(_) } }) => {
+            let reason = "this is the raw format of the browser; open it in profiler.firefox.com and save it";
+            ImportError::Invalid { format: ImportFormat::Firefox, reason: reason.to_owned() }
+        }
+        _ => error,
+    }
 }
 
 struct Parser<'a, 'f> {
@@ -361,13 +412,7 @@ impl<'f> Parser<'_, 'f> {
         let mut nodes: Vec<NodeId> = Vec::with_capacity(tables.stacks.frame.len());
         let mut depths: Vec<usize> = Vec::with_capacity(tables.stacks.frame.len());
         for (index, frame) in tables.stacks.frame.iter().enumerate() {
-            let prefix = self.entry("stack", &tables.stacks.prefix, index)?;
-            let (parent, depth) = match prefix.map(|prefix| prefix as usize) {
-                Some(prefix) if prefix >= index => {
-                    let reason =
-                        format!("stack {index} has the prefix {prefix}; it must be smaller");
-                    return Err(self.builder.invalid(reason));
-                }
+            let (parent, depth) = match self.prefix(tables.stacks, index)? {
                 Some(prefix) => (nodes[prefix], depths[prefix]),
                 None => (top, 0),
             };
@@ -378,6 +423,48 @@ impl<'f> Parser<'_, 'f> {
             depths.push(depth + 1);
         }
         Ok(nodes)
+    }
+
+    /// The prefix of a stack, which has a smaller index.
+    fn prefix(&self, stacks: &StackTable, index: usize) -> Result<Option<usize>, ImportError> {
+        let Some(distances) = &stacks.prefix_offset else {
+            let prefix = self.entry("stack", &stacks.prefix, index)?.map(|prefix| prefix as usize);
+            if let Some(prefix) = prefix.filter(|prefix| *prefix >= index) {
+                let reason = format!("stack {index} has the prefix {prefix}; it must be smaller");
+                return Err(self.builder.invalid(reason));
+            }
+            return Ok(prefix);
+        };
+        let distance = self.entry("stack", distances, index)? as usize;
+        let prefix = index.checked_sub(distance).ok_or_else(|| {
+            let reason = format!("stack {index} has its prefix {distance} before it");
+            self.builder.invalid(reason)
+        })?;
+        Ok((distance > 0).then_some(prefix))
+    }
+
+    /// The string that names the file of a function.
+    fn file_of(&self, tables: &ThreadTables<'_>, func: usize) -> Result<Option<u32>, ImportError> {
+        match tables.funcs.source.get(func).copied().flatten() {
+            Some(source) => {
+                let sources = &self.file.shared.sources.filename;
+                self.entry("source", sources, source as usize).map(Some)
+            }
+            None => Ok(tables.funcs.file_name.get(func).copied().flatten()),
+        }
+    }
+
+    /// The library of a frame.
+    fn lib_of(&self, tables: &ThreadTables<'f>, frame: usize, func: usize) -> Option<&'f Lib<'f>> {
+        let lib = match &tables.frames.lib {
+            Some(libs) => libs.get(frame).copied(),
+            None => {
+                let resource = tables.funcs.resource.get(func).copied().unwrap_or(-1);
+                let lib = tables.resources.lib.get(usize::try_from(resource).ok()?);
+                lib.copied().flatten().map(i64::from)
+            }
+        };
+        self.file.libs.get(usize::try_from(lib?).ok()?)
     }
 
     fn frames(&mut self, tables: &ThreadTables<'_>) -> Result<Vec<FrameId>, ImportError> {
@@ -394,14 +481,10 @@ impl<'f> Parser<'_, 'f> {
                 })
             };
             let function = text(self, name)?;
-            let file = tables.funcs.file_name.get(func).copied().flatten();
+            let file = self.file_of(tables, func)?;
             let file = file.map_or(Ok(""), |file| text(self, file))?;
             let line = tables.frames.line.get(index).copied().flatten().unwrap_or(0);
-            let resource = tables.funcs.resource.get(func).copied().unwrap_or(-1);
-            let lib = usize::try_from(resource).ok();
-            let lib =
-                lib.and_then(|resource| tables.resources.lib.get(resource).copied().flatten());
-            let lib = lib.and_then(|lib| self.file.libs.get(lib as usize));
+            let lib = self.lib_of(tables, index, func);
             let module = lib.map_or("", |lib| &lib.path);
             let build_id = lib.and_then(|lib| lib.code_id.as_deref()).unwrap_or("");
             let inlined = tables.frames.inline_depth.get(index).is_some_and(|depth| *depth > 0);

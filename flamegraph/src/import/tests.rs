@@ -1,6 +1,7 @@
 //! Files of our exports and of other profilers are imported with their stacks and sums.
 
 mod columns;
+mod firefox;
 mod fixtures;
 mod hostile;
 mod producers;
@@ -12,7 +13,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::testing::{from_rows, hostile_profiles, profile};
-use crate::{ExportOptions, collapsed, firefox, pprof, speedscope};
+use crate::{ExportOptions, collapsed, pprof, speedscope};
 
 fn of(file: impl AsRef<[u8]>) -> Imported {
     import(file.as_ref(), &ImportOptions::default()).unwrap()
@@ -23,7 +24,7 @@ fn exports(profile: &Profile) -> [(ImportFormat, Vec<u8>); 4] {
     [
         (ImportFormat::Pprof, pprof(profile, &options)),
         (ImportFormat::Speedscope, speedscope(profile, &options).into_bytes()),
-        (ImportFormat::Firefox, firefox(profile, &options).into_bytes()),
+        (ImportFormat::Firefox, crate::firefox(profile, &options).into_bytes()),
         (ImportFormat::Collapsed, collapsed(profile).into_bytes()),
     ]
 }
