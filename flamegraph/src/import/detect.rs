@@ -3,6 +3,7 @@
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
+use super::error::ImportError;
 use super::model::ImportFormat;
 use super::perf;
 
@@ -21,7 +22,8 @@ pub(super) fn format(content: &[u8]) -> Option<ImportFormat> {
     let text = String::from_utf8_lossy(&content[..content.len().min(TEXT_BYTES)]);
     let mut lines = text.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#'));
     let first = lines.next()?;
-    if perf::is_header(first) {
+    let next = lines.next().unwrap_or_default();
+    if perf::is_header(first) || perf::is_header_without_time(first, next) {
         return Some(ImportFormat::Perf);
     }
     let (stack, weight) = first.trim_end().rsplit_once(' ')?;
@@ -29,9 +31,42 @@ pub(super) fn format(content: &[u8]) -> Option<ImportFormat> {
     (is_weight && !stack.trim().is_empty()).then_some(ImportFormat::Collapsed)
 }
 
+/// The error for content of a known format that is not read, or of none.
+pub(super) fn other(content: &[u8]) -> ImportError {
+    let named = |name, instead| ImportError::OtherFormat { name, instead };
+    let start = String::from_utf8_lossy(&content[..content.len().min(TEXT_BYTES)]);
+    let has_events = start.contains("\"traceEvents\"") || start.contains("\"ph\"");
+    if content.starts_with(b"PK\x03\x04") {
+        named("a zip file", "import the files in it")
+    } else if content.starts_with(b"FLR\0") {
+        named(
+            "a recording of Java's Flight Recorder",
+            "convert it to collapsed stacks with `jfrconv`",
+        )
+    } else if content.starts_with(b"PERFILE2") {
+        named("a recording of perf", "run `perf script` and import its output")
+    } else if content.starts_with(&GPERFTOOLS) {
+        named("a profile of gperftools", "run `go tool pprof -proto` and import its output")
+    } else if start.trim_start().starts_with(['{', '[']) && has_events {
+        named("a trace of Chrome", "record a CPU profile (.cpuprofile) and import that")
+    } else {
+        ImportError::UnknownFormat
+    }
+}
+
+/// The first words of a CPU profile of gperftools: 0, the number of words that follow, and the version 0.
+const GPERFTOOLS: [u8; 24] = {
+    let mut words = [0; 24];
+    words[8] = 3;
+    words
+};
+
 /// Whether it begins like a message of pprof: with a small field that has a length, of a type of sample or
 /// of any other table, and no text has such a byte after a line feed.
 fn is_pprof(content: &[u8]) -> bool {
+    if content.starts_with(b"PK\x03\x04") || content.starts_with(b"PERFILE2") {
+        return false;
+    }
     let [tag, length, rest @ ..] = content else { return false };
     let is_field = tag & 0b111 == 2 && (1..=14).contains(&(tag >> 3));
     let is_number = tag & 0b111 == 0 && (7..=14).contains(&(tag >> 3));

@@ -16,6 +16,15 @@ pub enum ImportError {
         ImportFormat::names()
     )]
     UnknownFormat,
+    /// The content is of a format that is not read.
+    #[error("this is {name}, which is not read: {instead}")]
+    #[non_exhaustive]
+    OtherFormat {
+        /// What it is.
+        name: &'static str,
+        /// What to do.
+        instead: &'static str,
+    },
     /// The content is not what its format demands.
     #[error("invalid {format}: {reason}")]
     #[non_exhaustive]

@@ -20,6 +20,8 @@ mod perf;
 mod pprof;
 mod speedscope;
 
+use std::borrow::Cow;
+
 pub use error::ImportError;
 pub use gzip::decompressed;
 pub use model::{
@@ -42,10 +44,10 @@ pub use otlp::{OtlpEncoding, OtlpError, OtlpProfile, otlp_profiles};
 /// # Errors
 /// [`ImportError`] if the format is unknown, the content is invalid or a limit is exceeded.
 pub fn import(file: &[u8], options: &ImportOptions) -> Result<Imported, ImportError> {
-    let content = decompressed(file, options.content_bytes_max)?;
+    let content = in_utf8(decompressed(file, options.content_bytes_max)?);
     let format = match options.format {
         Some(format) => format,
-        None => detect::format(&content).ok_or(ImportError::UnknownFormat)?,
+        None => detect::format(&content).ok_or_else(|| detect::other(&content))?,
     };
     match format {
         ImportFormat::Pprof => pprof::parse(&content, options),
@@ -54,6 +56,24 @@ pub fn import(file: &[u8], options: &ImportOptions) -> Result<Imported, ImportEr
         ImportFormat::Speedscope => speedscope::parse(&content, options),
         ImportFormat::Firefox => firefox::parse(&content, options),
         ImportFormat::Chrome => chrome::parse(&content, options),
+    }
+}
+
+/// Text without a byte order mark, and in UTF-8 if the mark is that of UTF-16. Other content as it is.
+fn in_utf8(content: Cow<'_, [u8]>) -> Cow<'_, [u8]> {
+    const BOM: &[u8] = b"\xef\xbb\xbf";
+    let decode = |unit: fn([u8; 2]) -> u16| {
+        let units = content[2..].as_chunks().0.iter().map(|pair| unit(*pair));
+        let text: String = char::decode_utf16(units)
+            .map(|char| char.unwrap_or(char::REPLACEMENT_CHARACTER))
+            .collect();
+        Cow::Owned(text.into_bytes())
+    };
+    match *content {
+        [0xff, 0xfe, ..] => decode(u16::from_le_bytes),
+        [0xfe, 0xff, ..] => decode(u16::from_be_bytes),
+        _ if content.starts_with(BOM) => Cow::Owned(content[BOM.len()..].to_vec()),
+        _ => content,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use profiler_core::{Frame, FrameId, FrameKind};
+use profiler_core::{Frame, FrameId, FrameKind, State};
 
 use super::builder::{Builder, Sample, Times};
 use super::error::{ImportError, echo};
@@ -27,11 +27,21 @@ pub(super) fn is_header(line: &str) -> bool {
     Header::parse(line).is_some_and(|header| header.at_ns.is_some())
 }
 
+/// Whether a line is the header of a sample that has no time, before a line with a frame.
+pub(super) fn is_header_without_time(line: &str, next: &str) -> bool {
+    let address = next.trim_start().split(' ').next().unwrap_or_default();
+    let is_frame = next.starts_with([' ', '\t'])
+        && !address.is_empty()
+        && address.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_frame && Header::parse(line).is_some()
+}
+
 /// The first line of a sample: `comm pid/tid [cpu] seconds: period event:`.
 #[derive(PartialEq, Debug)]
 struct Header<'l> {
     comm: &'l str,
     tid: u32,
+    processor: Option<u32>,
     at_ns: Option<u64>,
     period: Option<u64>,
     event: &'l str,
@@ -53,6 +63,7 @@ impl<'l> Header<'l> {
         let mut tid = None;
         let mut comm_end = 0;
         let mut at_ns = None;
+        let mut processor = None;
         while let Some(token) = tokens.next() {
             if comm_end > 0 || tokens.start(token) > 0 {
                 if let Some(time) = time(token) {
@@ -64,7 +75,9 @@ impl<'l> Header<'l> {
                     comm_end = tokens.start(token);
                     continue;
                 }
-                if comm_end > 0 && token.starts_with('[') && token.ends_with(']') {
+                let bracketed = token.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+                if let Some(number) = bracketed.filter(|_| comm_end > 0) {
+                    processor = processor.or(number.parse().ok());
                     continue;
                 }
                 if comm_end > 0 && token.ends_with(':') && token.len() > 1 {
@@ -83,7 +96,7 @@ impl<'l> Header<'l> {
         }
         let event = event.strip_suffix(':')?;
         let frame = tokens.rest();
-        Some(Header { comm, tid, at_ns, period, event, frame })
+        Some(Header { comm, tid, processor, at_ns, period, event, frame })
     }
 }
 
@@ -143,6 +156,20 @@ struct Open {
     frames: Vec<FrameId>,
 }
 
+/// What is sampled in equal intervals.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum Source {
+    /// Of a recording of the whole system: idle time is the same thread on each.
+    Processor(u32),
+    Thread(u32),
+}
+
+impl Source {
+    fn of(header: &Header<'_>) -> Source {
+        header.processor.map_or(Source::Thread(header.tid), Source::Processor)
+    }
+}
+
 struct Parser<'a> {
     builder: Builder<'a>,
     open: Option<Open>,
@@ -152,8 +179,8 @@ struct Parser<'a> {
     skipped: u64,
     first_ns: Option<u64>,
     last_ns: u64,
-    /// The last sample of each thread, and the gaps between them.
-    seen_ns: HashMap<u32, u64>,
+    /// The last sample of each source, and the gaps between them.
+    seen_ns: HashMap<Source, u64>,
     gaps_ns: Vec<u64>,
     header_interval_ns: Option<u64>,
     is_skipping: bool,
@@ -178,7 +205,9 @@ impl<'a> Parser<'a> {
 
     fn line(&mut self, line: &str, number: usize) -> Result<(), ImportError> {
         if line.is_empty() {
-            return self.close();
+            let has_frames = self.open.as_ref().is_some_and(|open| !open.frames.is_empty());
+            // Some versions write an empty line between a header and its stack.
+            return if has_frames { self.close() } else { Ok(()) };
         }
         if let Some(comment) = line.strip_prefix('#') {
             self.header_interval_ns = self.header_interval_ns.or_else(|| interval_ns(comment));
@@ -201,7 +230,7 @@ impl<'a> Parser<'a> {
 
     fn header(&mut self, header: &Header<'_>) -> Result<(), ImportError> {
         let event = self.event.get_or_insert_with(|| header.event.to_owned());
-        self.is_skipping = *event != header.event;
+        self.is_skipping = plain_event(event) != plain_event(header.event);
         if self.is_skipping {
             self.skipped += 1;
             return Ok(());
@@ -215,7 +244,7 @@ impl<'a> Parser<'a> {
         // Samples are sorted, but for a few of different processors.
         let first_ns = *self.first_ns.get_or_insert(at_ns);
         self.last_ns = self.last_ns.max(at_ns);
-        self.note_gap(header.tid, at_ns);
+        self.note_gap(Source::of(header), at_ns);
         let weight = match header.period {
             Some(period) if self.has_time_weights => period,
             _ => 1,
@@ -229,11 +258,12 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    fn note_gap(&mut self, tid: u32, at_ns: u64) {
+    fn note_gap(&mut self, source: Source, at_ns: u64) {
         if self.gaps_ns.len() >= GAPS_MAX || self.seen_ns.len() >= TABLE_ENTRIES_MAX {
             return;
         }
-        let gap_ns = self.seen_ns.insert(tid, at_ns).map(|last_ns| at_ns.saturating_sub(last_ns));
+        let gap_ns =
+            self.seen_ns.insert(source, at_ns).map(|last_ns| at_ns.saturating_sub(last_ns));
         self.gaps_ns.extend(gap_ns.filter(|gap_ns| *gap_ns > 0));
     }
 
@@ -273,7 +303,9 @@ impl<'a> Parser<'a> {
         let top = self.builder.top(None, None)?;
         let node = self.builder.stack(top, &open.frames)?;
         let thread = self.builder.thread(top, &open.comm, open.tid)?;
-        let state = self.builder.options.state;
+        // The thread that runs where nothing else does.
+        let is_idle = open.tid == 0 && open.comm.starts_with("swapper");
+        let state = if is_idle { State::Sleep } else { self.builder.options.state };
         self.builder.add(Sample { node, thread, state, weight: open.weight, at_ns: open.at_ns })
     }
 
@@ -317,6 +349,20 @@ impl<'a> Parser<'a> {
         self.builder
             .note(format!("a sample is {interval_ms} ms, {source}; --interval sets another time"));
         interval_ns
+    }
+}
+
+/// An event without what it does not differ by: the kind of processor (`cpu_atom/cycles/P`), and modifiers
+/// (`cycles:u`).
+fn plain_event(event: &str) -> &str {
+    const MODIFIERS: &str = "ukhpPGHSDIWeb";
+    let of_kind = ["cpu_core/", "cpu_atom/"].iter().find_map(|kind| event.strip_prefix(kind));
+    if let Some((plain, _)) = of_kind.and_then(|event| event.split_once('/')) {
+        return plain;
+    }
+    match event.rsplit_once(':') {
+        Some((plain, modifiers)) if modifiers.chars().all(|c| MODIFIERS.contains(c)) => plain,
+        _ => event,
     }
 }
 

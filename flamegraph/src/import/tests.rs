@@ -4,6 +4,7 @@ mod columns;
 mod firefox;
 mod fixtures;
 mod hostile;
+mod perf;
 mod producers;
 
 use expect_test::{Expect, expect};
@@ -145,6 +146,38 @@ fn unknown_content_names_the_known_formats() {
         let error = import(content.as_bytes(), &ImportOptions::default()).unwrap_err();
         assert_eq!(error, ImportError::UnknownFormat, "{content:?}");
         assert!(error.to_string().contains("pprof, collapsed, perf, speedscope, firefox, chrome"));
+    }
+}
+
+#[test]
+fn text_in_utf_16_and_with_a_mark_is_read() {
+    let text = "app;main;päckchen 31\napp;main 6\n";
+    let expected = of(text).profile();
+    let units: Vec<u16> = format!("\u{feff}{text}").encode_utf16().collect();
+    let little: Vec<u8> = units.iter().flat_map(|unit| unit.to_le_bytes()).collect();
+    let big: Vec<u8> = units.iter().flat_map(|unit| unit.to_be_bytes()).collect();
+    let marked = format!("\u{feff}{text}").into_bytes();
+    for content in [little, big, marked] {
+        assert_eq!(of(&content).profile(), expected);
+    }
+    let all = profile("load;main cpu=20000000");
+    let json = format!("\u{feff}{}", speedscope(&all, &ExportOptions::default()));
+    assert_eq!(of(json).format, ImportFormat::Speedscope);
+}
+
+#[test]
+fn formats_that_are_not_read_are_named() {
+    let gperftools = [0_u64, 3, 0, 10_000, 0].map(u64::to_le_bytes).concat();
+    for (content, name) in [
+        (&b"PK\x03\x04\x14\0\0\0\x08\0"[..], "a zip file"),
+        (b"FLR\0\0\x02\0\0", "a recording of Java's Flight Recorder"),
+        (b"PERFILE2\x68\0", "a recording of perf"),
+        (&gperftools, "a profile of gperftools"),
+        (b"{\"traceEvents\": []}", "a trace of Chrome"),
+        (b"[{\"name\": \"a\", \"ph\": \"X\"}]", "a trace of Chrome"),
+    ] {
+        let error = import(content, &ImportOptions::default()).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("this is {name}, which is not read: ")), "{error}");
     }
 }
 

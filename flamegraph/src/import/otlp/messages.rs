@@ -216,6 +216,39 @@ pub(crate) enum Value {
     Double(f64),
 }
 
+/// Whether a request in JSON has members that only older layouts have.
+pub(super) fn is_older_json(content: &[u8]) -> bool {
+    #[derive(Default, Deserialize)]
+    #[serde(default, rename_all = "camelCase")]
+    struct Request {
+        resource_profiles: Vec<Resource>,
+    }
+    #[derive(Default, Deserialize)]
+    #[serde(default, rename_all = "camelCase")]
+    struct Resource {
+        scope_profiles: Vec<Scope>,
+    }
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Scope {
+        profiles: Vec<Profile>,
+    }
+    #[derive(Default, Deserialize)]
+    #[serde(default, rename_all = "camelCase")]
+    struct Profile {
+        sample: Option<de::IgnoredAny>,
+        time_nanos: Option<de::IgnoredAny>,
+        duration_nanos: Option<de::IgnoredAny>,
+        location_indices: Option<de::IgnoredAny>,
+    }
+    let Ok(request) = serde_json::from_slice::<Request>(content) else { return false };
+    let scopes = request.resource_profiles.iter().flat_map(|resource| &resource.scope_profiles);
+    scopes.flat_map(|scope| &scope.profiles).any(|profile| {
+        let Profile { sample, time_nanos, duration_nanos, location_indices } = profile;
+        [sample, time_nanos, duration_nanos, location_indices].iter().any(|member| member.is_some())
+    })
+}
+
 /// A 64-bit number, which JSON has as text or as a number.
 #[derive(Clone, Copy)]
 struct Number(i128);

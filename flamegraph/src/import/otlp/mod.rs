@@ -62,6 +62,11 @@ pub enum OtlpError {
     /// Not OTLP's JSON.
     #[error("invalid OTLP profiles in JSON: {0}; {LAYOUT}")]
     Json(#[from] serde_json::Error),
+    /// Members of JSON that an older layout has.
+    #[error(
+        "invalid OTLP profiles in JSON: members of an older layout, such as `sample`; {LAYOUT}"
+    )]
+    OlderJson,
     /// An index is outside of its table.
     #[error("invalid OTLP profiles: {what} {index} is outside of a table of {count}; {LAYOUT}")]
     Index {
@@ -109,7 +114,18 @@ pub fn otlp_profiles(
             check_count(content, &REQUEST, &mut OTLP_ENTRIES_MAX.clone())?;
             ExportProfilesServiceRequest::decode(content)?
         }
-        OtlpEncoding::Json => serde_json::from_slice(content)?,
+        OtlpEncoding::Json => {
+            let request: ExportProfilesServiceRequest = serde_json::from_slice(content)?;
+            let mut profiles =
+                request.resource_profiles.iter().flat_map(|resource| &resource.scope_profiles);
+            let has_samples = profiles
+                .any(|scope| scope.profiles.iter().any(|profile| !profile.samples.is_empty()));
+            // The members of an older layout have other names, which are ignored like all that are unknown.
+            if !has_samples && messages::is_older_json(content) {
+                return Err(OtlpError::OlderJson);
+            }
+            request
+        }
     };
     let dictionary = request.dictionary.unwrap_or_default();
     let mut profiles = Vec::new();

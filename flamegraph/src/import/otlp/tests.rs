@@ -313,3 +313,19 @@ proptest! {
         let _ = otlp_profiles(&bytes, OtlpEncoding::Json);
     }
 }
+
+#[test]
+fn json_of_an_older_layout_is_rejected_with_the_versions() {
+    for member in ["\"sample\": [{}]", "\"timeNanos\": \"5\"", "\"durationNanos\": 5"] {
+        let text = format!(
+            "{{\"resourceProfiles\":[{{\"scopeProfiles\":[{{\"profiles\":[{{{member}}}]}}]}}]}}"
+        );
+        let error = otlp_profiles(text.as_bytes(), OtlpEncoding::Json).unwrap_err().to_string();
+        assert!(error.contains("1.10; senders with 1.9 or earlier"), "{error}");
+    }
+    for text in
+        ["{}", "{\"resourceProfiles\":[{\"scopeProfiles\":[{\"profiles\":[{\"new\": 1}]}]}]}"]
+    {
+        assert!(otlp_profiles(text.as_bytes(), OtlpEncoding::Json).is_ok(), "{text}");
+    }
+}
