@@ -12,9 +12,9 @@ pub(crate) struct PushCounts {
     pub(crate) stored: u64,
     /// Time in them.
     pub(crate) stored_ns: u64,
-    /// Requests without samples.
+    /// Requests without samples that have time, or any other value.
     pub(crate) empty: u64,
-    /// Requests whose profiles do not measure time, which are dropped.
+    /// Requests with profiles whose samples measure no time. These are dropped.
     pub(crate) without_time: u64,
     pub(crate) rejected: u64,
     pub(crate) last_rejection: Option<String>,

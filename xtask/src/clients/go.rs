@@ -1,4 +1,4 @@
-//! A service in Go with `net/http/pprof`, which a collector scrapes.
+//! A service in Go with `net/http/pprof`, which a collector scrapes, and Pyroscope's client for Go.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -16,6 +16,11 @@ use crate::packages::text_of;
 use crate::readers::get;
 
 const PROGRAM: &str = include_str!("service.go");
+
+/// A program with Pyroscope's client, which pushes all its profile types, and its module.
+const PUSHING_PROGRAM: &str = include_str!("pyroscope.go");
+const PUSHING_MODULE: &str =
+    "module client\n\ngo 1.22\n\nrequire github.com/grafana/pyroscope-go v1.5.0\n";
 
 /// Profiles to wait for, and how long.
 const PROFILES: u64 = 3;
@@ -68,7 +73,33 @@ pub(super) fn run(emberline: &Path, folder: &Path) -> Result<Option<String>> {
     let collector = Collector::start(emberline, &options)?;
     wait_for_profiles(&collector.url)?;
     check_profile(&collector.url)?;
+    push(emberline, &folder.join("pyroscope"))?;
     Ok(None)
+}
+
+/// Pushes with Pyroscope's client, which fails if a push is refused.
+fn push(emberline: &Path, folder: &Path) -> Result<()> {
+    announce("pushing all profile types of Pyroscope's client for Go");
+    fs::create_dir_all(folder).context("creating the folder of the client")?;
+    fs::write(folder.join("main.go"), PUSHING_PROGRAM).context("writing the client")?;
+    fs::write(folder.join("go.mod"), PUSHING_MODULE).context("writing its module")?;
+    for arguments in [&["mod", "tidy"][..], &["build", "-o", "client", "."]] {
+        let mut go = Command::new("go");
+        text_of(go.current_dir(folder).args(arguments)).context("go needs access to its proxy")?;
+    }
+    let collector = Collector::start(emberline, &["serve", "--listen", "127.0.0.1:0"])?;
+    text_of(Command::new(folder.join("client")).arg(&collector.url))
+        .context("the client logs no error")?;
+    for (state, function) in [("cpu", "main.compute"), ("lock", "main.waitForMutex")] {
+        let query = format!("from=-5m&format=collapsed&state={state}");
+        let stacks = get(&format!("{}/api/v1/profile?{query}", collector.url))?;
+        ensure!(stacks.contains(function), "no time of {function} in state {state}:\n{stacks}");
+    }
+    let workers: Value = serde_json::from_str(&get(&format!("{}/api/v1/workers", collector.url))?)?;
+    let pushes = &workers["pushes"][0];
+    ensure!(pushes["rejected"] == 0, "pushes were rejected: {pushes}");
+    ensure!(pushes["without_time"].as_u64() > Some(0), "heap profiles have no time: {pushes}");
+    Ok(())
 }
 
 fn wait_for_profiles(url: &str) -> Result<()> {

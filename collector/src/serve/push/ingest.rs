@@ -88,18 +88,15 @@ impl Query {
             || Ok(stop.shifted(-nanoseconds(SPAN_DEFAULT))),
             |text| time("from", text),
         )?;
-        let rate_hz = value("sampleRate").map(|text| {
-            let rate_hz = text.parse().ok().filter(|rate_hz| (1..=1_000_000).contains(rate_hz));
-            rate_hz.ok_or_else(|| {
-                Failure::invalid("sampleRate must be a number of samples a second, 1 to 1000000")
-            })
-        });
+        // As of Pyroscope's server, any other text is as good as none: Go's client has 0 for what is not sampled.
+        let rate_hz = value("sampleRate").and_then(|text| text.parse().ok());
+        let rate_hz = rate_hz.filter(|rate_hz| (1..=1_000_000).contains(rate_hz));
         let spy: String = value("spyName").unwrap_or("unknown").chars().take(60).collect();
         Ok(Query {
             series: Series::parse(name)?,
             range: range(from, stop)?,
             format: value("format").map(Format::parse).transpose()?,
-            rate_hz: rate_hz.transpose()?,
+            rate_hz,
             spy,
             units: value("units").map(str::to_owned),
         })

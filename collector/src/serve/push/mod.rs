@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use axum::body::Bytes;
 use axum::extract::{Query as Parameters, Request, State};
-use axum::http::{HeaderMap, header};
+use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::post;
 use axum::{Extension, Json, Router};
@@ -42,6 +42,12 @@ pub use self::scrape::ScrapeTarget;
 /// The paths of the inlet.
 pub(super) const INGEST_PATH: &str = "/ingest";
 pub(super) const PUSH_PATH: &str = "/push.v1.PusherService/Push";
+
+/// Says what of a push by Connect is not stored, because its answer has no fields.
+const WARNING_HEADER: &str = "x-emberline-warning";
+
+/// Most reasons that an answer repeats.
+const REASONS_MAX: usize = 8;
 
 /// Any client can cause these lines.
 static REJECTED: LineLimit = LineLimit::new();
@@ -91,8 +97,10 @@ pub(super) async fn scrape(
 struct Outcome {
     stored_ns: u64,
     series: usize,
-    /// Why profiles were dropped.
+    /// Why profiles were dropped: they have samples, but these measure no time.
     dropped: Vec<String>,
+    /// Why profiles have nothing to store.
+    empty: Vec<String>,
 }
 
 impl Outcome {
@@ -103,7 +111,28 @@ impl Outcome {
         for reason in &self.dropped {
             text.push_str(&format!("dropped: {reason}\n"));
         }
+        for reason in &self.empty {
+            text.push_str(&format!("empty: {reason}\n"));
+        }
         text
+    }
+
+    /// Why nothing, or not all, is stored; empty if all is.
+    fn warning(&self) -> String {
+        let reasons = self.dropped.iter().chain(&self.empty);
+        let reasons: Vec<&str> = reasons.take(REASONS_MAX).map(String::as_str).collect();
+        match (self.series, reasons.is_empty()) {
+            (0, true) => "nothing is stored: the request has no samples".to_owned(),
+            (0, false) => format!("nothing is stored: {}", reasons.join("; ")),
+            (_, _) => reasons.join("; "),
+        }
+    }
+
+    /// [`warning`](Outcome::warning) as a header, where a protocol has no place for it.
+    fn header(&self) -> Option<(&'static str, HeaderValue)> {
+        let warning: String = self.warning().chars().flat_map(char::escape_default).collect();
+        let value = HeaderValue::from_str(&warning).ok().filter(|value| !value.is_empty())?;
+        Some((WARNING_HEADER, value))
     }
 }
 
@@ -137,8 +166,17 @@ async fn push(
         Err(failure) => Err(failure),
     };
     match sender.counted(Source::Pyroscope, pushed) {
-        Ok(_) if is_json => Json(serde_json::json!({})).into_response(),
-        Ok(_) => [(header::CONTENT_TYPE, "application/proto")].into_response(),
+        Ok(outcome) => {
+            let mut response = if is_json {
+                Json(serde_json::json!({})).into_response()
+            } else {
+                [(header::CONTENT_TYPE, "application/proto")].into_response()
+            };
+            if let Some((name, warning)) = outcome.header() {
+                response.headers_mut().insert(name, warning);
+            }
+            response
+        }
         Err(failure) => failure.connect(),
     }
 }
@@ -177,7 +215,8 @@ async fn export(
     let sender = Sender::new(inlet, identity, caller);
     let stored = sender.store(request, Content::Otlp(transport)).await;
     match sender.counted(Source::Otlp, stored) {
-        Ok(outcome) => transport.stored(ExportProfilesServiceResponse::new(&outcome.dropped)),
+        Ok(outcome) => transport
+            .stored(ExportProfilesServiceResponse::new(outcome.dropped.len(), outcome.warning())),
         Err(failure) => transport.failed(failure),
     }
 }
@@ -298,7 +337,7 @@ impl Sender {
         for parsed in parsed {
             match parsed {
                 Parsed::Samples(samples) => series.extend(samples.into_series()),
-                Parsed::Empty => {}
+                Parsed::Empty(reason) => outcome.empty.push(reason),
                 Parsed::WithoutTime(reason) => outcome.dropped.push(reason),
             }
         }
@@ -337,14 +376,14 @@ impl Sender {
     ) -> Result<Outcome, Failure> {
         let counters = &self.inlet.collector.pushed.counters;
         match &outcome {
-            Ok(Outcome { stored_ns, series: 1.., .. }) => counters.count(source.name(), |counts| {
-                counts.stored += 1;
-                counts.stored_ns += stored_ns;
-            }),
-            Ok(Outcome { dropped, .. }) if dropped.is_empty() => {
-                counters.count(source.name(), |counts| counts.empty += 1);
+            Ok(Outcome { stored_ns, series, dropped, .. }) => {
+                counters.count(source.name(), |counts| {
+                    counts.stored += u64::from(*series > 0);
+                    counts.stored_ns += stored_ns;
+                    counts.without_time += u64::from(!dropped.is_empty());
+                    counts.empty += u64::from(*series == 0 && dropped.is_empty());
+                });
             }
-            Ok(_) => counters.count(source.name(), |counts| counts.without_time += 1),
             Err(failure) => self.count_rejection(source, failure),
         }
         outcome

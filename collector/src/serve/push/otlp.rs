@@ -62,11 +62,11 @@ struct RpcStatus {
 }
 
 impl ExportProfilesServiceResponse {
-    /// The answer if these profiles were dropped.
-    pub(super) fn new(dropped: &[String]) -> ExportProfilesServiceResponse {
-        let partial_success = (!dropped.is_empty()).then(|| PartialSuccess {
-            rejected_profiles: i64::try_from(dropped.len()).unwrap_or(i64::MAX),
-            error_message: dropped.join("; "),
+    /// The answer if so many profiles were dropped. A warning without any is one too.
+    pub(super) fn new(dropped: usize, warning: String) -> ExportProfilesServiceResponse {
+        let partial_success = (!warning.is_empty()).then(|| PartialSuccess {
+            rejected_profiles: i64::try_from(dropped).unwrap_or(i64::MAX),
+            error_message: warning,
         });
         ExportProfilesServiceResponse { partial_success }
     }

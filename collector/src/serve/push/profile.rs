@@ -44,7 +44,8 @@ pub(super) struct Profile {
 #[derive(Debug)]
 pub(super) enum Parsed {
     Samples(Samples),
-    Empty,
+    /// It has no samples with time, which this says.
+    Empty(String),
     /// It measures something else than time, which this says.
     WithoutTime(String),
 }
@@ -114,7 +115,7 @@ impl Parser<'_> {
         };
         let mut imported = match self.import(&profile.content, profile.is_lines, &options) {
             Ok(imported) => imported,
-            Err(ImportError::Empty { .. }) => return Ok(Parsed::Empty),
+            Err(error @ ImportError::Empty { .. }) => return Ok(Parsed::Empty(error.to_string())),
             Err(error @ ImportError::NoTime { .. }) => {
                 return Ok(Parsed::WithoutTime(error.to_string()));
             }
@@ -123,12 +124,13 @@ impl Parser<'_> {
         if let Some(earlier) = &profile.earlier {
             match self.import(earlier, profile.is_lines, &options) {
                 Ok(earlier) => imported.subtract(&earlier),
-                Err(ImportError::Empty { .. }) => {}
+                Err(ImportError::Empty { .. } | ImportError::NoTime { .. }) => {}
                 Err(error) => return Err(error.into()),
             }
         }
         if imported.samples.is_empty() {
-            return Ok(Parsed::Empty);
+            let reason = "no sample has more time than in the profile before";
+            return Ok(Parsed::Empty(reason.to_owned()));
         }
         let range = match profile.span {
             Span::Fixed(range) => range,

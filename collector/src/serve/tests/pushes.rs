@@ -269,6 +269,50 @@ async fn an_earlier_profile_is_subtracted_from_one_that_counts_on() {
     assert_eq!(plain, ["plain;a 100", "plain;b 5", "plain;c 1"]);
 }
 
+/// All types are in each push of .NET, whichever of them were measured.
+#[tokio::test]
+async fn cpu_and_lock_time_of_one_profile_are_stored_and_other_values_are_named() {
+    let running = serve().await;
+    let types = [
+        ("cpu", "nanoseconds"),
+        ("exception", "count"),
+        ("alloc_size", "bytes"),
+        ("lock_time", "nanoseconds"),
+    ];
+    let all =
+        Pprof::new(&types).with("Work", &[50, 1, 9, 0], &[]).with("Wait", &[0, 0, 0, 20], &[]);
+    let query = format!("name=net&{TIMES}&format=pprof");
+    let text = running.ingest(&query, &[], &all.encode_to_vec()).await;
+    assert_eq!(text, "stored 0.000 s in 1 series\n");
+    assert_eq!(running.stacks("&state=cpu").await, ["net;Work 50"]);
+    assert_eq!(running.stacks("&state=lock").await, ["net;Wait 20"]);
+    let without = Pprof::new(&types).with("Work", &[0, 1, 9, 0], &[]).encode_to_vec();
+    let text = running.ingest(&query, &[], &without).await;
+    let values = "only values of exception/count, alloc_size/bytes";
+    assert!(text.ends_with(&format!("the pprof profile has {values}\n")), "{text}");
+    let counts = running.counts().await;
+    assert_eq!([&counts["stored"], &counts["without_time"]], [&json!(1), &json!(1)]);
+}
+
+/// Go's client has a rate of 0 for what it does not sample; its own server takes any text.
+#[tokio::test]
+async fn a_rate_that_pyroscope_ignores_is_ignored() {
+    let running = serve().await;
+    let types = [("contentions", "count"), ("delay", "nanoseconds")];
+    let delay = Pprof::new(&types).with("lock", &[1, 30], &[]).encode_to_vec();
+    for (number, rate) in ["0", "-1", "x", "99999999999999999999", "1.5"].iter().enumerate() {
+        let query = format!("{TIMES}&sampleRate={rate}");
+        running.ingest(&format!("name=go{number}&{query}&format=pprof"), &[], &delay).await;
+        running.ingest(&format!("name=text{number}&{query}"), &[], b"main 2").await;
+        let worker = |name: &str| format!("&worker=pyroscope:{name}{number}");
+        let found = running.stacks(&(worker("go") + "&state=lock")).await;
+        assert_eq!(found, [format!("go{number};lock 30")], "{rate}");
+        // 100 samples a second.
+        let found = running.stacks(&worker("text")).await;
+        assert_eq!(found, [format!("text{number};main 20000000")], "{rate}");
+    }
+}
+
 #[tokio::test]
 async fn empty_profiles_are_accepted_and_profiles_without_time_are_dropped() {
     let running = serve().await;
@@ -276,9 +320,12 @@ async fn empty_profiles_are_accepted_and_profiles_without_time_are_dropped() {
         .with("a", &[1, 1_024], &[])
         .encode_to_vec();
     let zeros = Pprof::new(&[("cpu", "nanoseconds")]).with("a", &[0], &[]).encode_to_vec();
-    for (format, body) in [("pprof", &b""[..]), ("folded", b""), ("pprof", &zeros)] {
+    for (format, name, body) in
+        [("pprof", "pprof", &b""[..]), ("folded", "collapsed", b""), ("pprof", "pprof", &zeros)]
+    {
         let text = running.ingest(&format!("name=e&{TIMES}&format={format}"), &[], body).await;
-        assert_eq!(text, "stored 0.000 s in 0 series\n");
+        let reason = format!("empty: the {name} profile has no samples with time");
+        assert_eq!(text, format!("stored 0.000 s in 0 series\n{reason}\n"));
     }
     let text = running.ingest(&format!("name=e&{TIMES}&format=pprof"), &[], &heap).await;
     assert!(text.contains("dropped: no type of sample is time"), "{text}");
@@ -326,7 +373,6 @@ async fn bad_pushes_are_refused_with_what_is_wrong_and_store_nothing() {
             400,
             "from must be a Unix time",
         ),
-        (format!("{name}&sampleRate=0"), &[], b"a 1", 400, "sampleRate must be"),
         (
             format!("{name}&format=jfr"),
             &[],

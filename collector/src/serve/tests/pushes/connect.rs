@@ -84,6 +84,25 @@ async fn connect_messages_in_both_encodings_are_stored_at_the_profiles_times() {
 }
 
 #[tokio::test]
+async fn an_answer_to_a_message_of_which_nothing_is_stored_says_why() {
+    let running = serve().await;
+    let heap = Pprof::new(&[("inuse_space", "bytes")]).with("a", &[9], &[]).encode_to_vec();
+    let stored = push_message(&LABELS, &[cpu_profile().encode_to_vec()]);
+    let warning = |reason: &str| Some(format!("nothing is stored: {reason}"));
+    let no_time = "no type of sample is time; the pprof profile has inuse_space/bytes";
+    for (message, expected) in [
+        (push_message(&LABELS, &[heap]), warning(no_time)),
+        (push_message(&LABELS, &[]), warning("the request has no samples")),
+        (stored, None),
+    ] {
+        let answer =
+            running.push_with(PUSH, &[("content-type", "application/proto")], &message).await;
+        assert_eq!((answer.status, answer.body.as_str()), (200, ""));
+        assert_eq!(answer.header("x-emberline-warning"), expected.as_deref());
+    }
+}
+
+#[tokio::test]
 async fn bad_connect_messages_are_answered_in_the_form_of_the_protocol() {
     let running = serve().await;
     let profile = cpu_profile().encode_to_vec();

@@ -89,7 +89,16 @@ async fn profiles_that_measure_no_time_are_a_partial_success() {
     assert_eq!(status, 200);
     assert_eq!(answer["partialSuccess"]["rejectedProfiles"], 1, "{answer}");
     let text = answer["partialSuccess"]["errorMessage"].as_str().unwrap();
-    assert!(text.contains("alloc_space/bytes"), "{text}");
+    assert!(
+        text.starts_with("nothing is stored: ") && text.contains("alloc_space/bytes"),
+        "{text}"
+    );
+    let (status, answer) = send(&running, &[JSON], b"{}").await;
+    let expected = json!({ "partialSuccess": {
+        "rejectedProfiles": 0,
+        "errorMessage": "nothing is stored: the request has no samples",
+    } });
+    assert_eq!((status, serde_json::from_str::<Value>(&answer).unwrap()), (200, expected));
 }
 
 #[tokio::test]
