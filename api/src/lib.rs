@@ -16,10 +16,12 @@
 //! - [`SqlRequest`], [`SqlAnswer`]: queries in SQL
 //! - [`Failure`]: any answer that is no success
 //! - [`time`]: the notation of times in requests
+//! - [`shell_quoted`]: names in commands to copy
 
 mod events;
 mod profile;
 mod session;
+mod shell;
 mod sql;
 mod symbols;
 mod tasks;
@@ -41,6 +43,7 @@ pub use profile::{
     TimelineAnswer, Totals, Unnamed, UnnamedModule,
 };
 pub use session::SessionAnswer;
+pub use shell::shell_quoted;
 pub use sql::{SqlAnswer, SqlCell, SqlColumn, SqlFormat, SqlRequest};
 pub use symbols::{
     SymbolFetch, SymbolFile, SymbolProblem, SymbolUploadAnswer, SymbolsAnswer, SymbolsFetchAnswer,

@@ -5,6 +5,7 @@ use std::io::{self, Read as _};
 use std::path::Path;
 
 use anyhow::Context as _;
+use api::shell_quoted;
 use flamegraph::import::limits::CONTENT_BYTES_MAX;
 use flamegraph::import::{ImportOptions, Imported, import};
 use flamegraph::text::{duration, printable};
@@ -33,8 +34,8 @@ pub(crate) fn run(args: &ImportArgs) -> anyhow::Result<()> {
     if let [before, .., after] = &runs[..] {
         say(&format!(
             "compare them: emberline compare --before-run {} --after-run {}",
-            quoted(before),
-            quoted(after)
+            shell_quoted(before),
+            shell_quoted(after)
         ));
     }
     Ok(())
@@ -167,22 +168,11 @@ fn summary(worker: &ImportedWorker, uploaded: Uploaded) -> String {
     let format = imported.format;
     let [start, stop] = [range.start(), range.stop()].map(at);
     let worker = printable(&worker.worker()).into_owned();
-    let command = format!("emberline profile --run {}", quoted(run));
+    let command = format!("emberline profile --run {}", shell_quoted(run));
     format!(
         "run {name}: {total} of thread time from {format}{known}\n  {start} to {stop}\n  \
          worker {worker}\n  {command}\n"
     )
-}
-
-/// A name as a shell reads it.
-fn quoted(name: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@".contains(c);
-    let name = printable(name);
-    if name.chars().all(is_plain) {
-        name.into_owned()
-    } else {
-        format!("'{}'", name.replace('\'', r"'\''"))
-    }
 }
 
 #[cfg(test)]
@@ -200,11 +190,5 @@ mod tests {
         ] {
             assert_eq!(stem(Path::new(file)), expected);
         }
-    }
-
-    #[test]
-    fn names_are_quoted_for_a_shell() {
-        assert_eq!(quoted("a-1.b"), "a-1.b");
-        assert_eq!(quoted("it's"), r"'it'\''s'");
     }
 }

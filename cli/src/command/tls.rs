@@ -6,6 +6,7 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
 use anyhow::Context as _;
+use api::shell_quoted;
 use rcgen::{CertificateParams, CertifiedKey, DistinguishedName, DnType, KeyPair};
 
 use crate::args::{SelfSignedArgs, TlsArgs, TlsCommand};
@@ -43,8 +44,8 @@ fn self_signed(args: &SelfSignedArgs) -> anyhow::Result<()> {
         "{fingerprint}\n\n\
          collector:  emberline serve --tls-cert {cert} --tls-key {key}\n\
          clients:    EMBERLINE_URL=https://{first}:4747#{fingerprint}\n",
-        cert = cert_path.display(),
-        key = key_path.display(),
+        cert = shell_quoted(&cert_path.to_string_lossy()),
+        key = shell_quoted(&key_path.to_string_lossy()),
     );
     print(text.as_bytes())
 }

@@ -32,7 +32,8 @@ fn reason(why: &Missing, build_id: &str) -> (&'static str, String) {
             format!(
                 "no symbols for build id {build_id}; run: emberline symbols upload FILE, with the \
                  file as it was before it was stripped, or its debug file; or ask a worker that has \
-                 them: emberline symbols fetch {build_id}"
+                 them: emberline symbols fetch {}",
+                api::shell_quoted(build_id)
             ),
         ),
         Missing::NoFunction => {

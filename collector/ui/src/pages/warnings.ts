@@ -2,6 +2,7 @@
 
 import type { Disconnect, Epoch, TasksAnswer, WorkersAnswer } from '../core/api';
 import { causeOf } from '../core/outcomes';
+import { shellQuoted } from '../core/shell';
 import { duration, percent, quantity } from '../core/time';
 
 export interface Warning {
@@ -201,7 +202,7 @@ function epochAlerts(worker: string, epoch: Epoch, isNewest: boolean, nowNs: num
       atMs: startedMs,
       isSince: true,
       cause: `the sampler of ${process} reached its CPU limit; times stay true, stacks are coarser`,
-      next: `\`emberline workers set ${worker} --interval 20ms\`, or a larger cpu_limit at its start`,
+      next: `\`emberline workers set ${shellQuoted(worker)} --interval 20ms\`, or a larger cpu_limit at its start`,
     });
   return alerts;
 }
