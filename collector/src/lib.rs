@@ -76,6 +76,7 @@ pub use clock::Clock;
 pub use collector::Collector;
 pub use follow::{FollowError, FollowOptions};
 pub use limits::Limits;
+pub use log_limit::limit_panic_messages;
 pub use naming::{NOT_FOUND_CODE, SymbolSource};
 pub use query::{EndedTask, EndedTasksOf, compare_ended_tasks};
 pub use recovery::{DataError, StoreOptions};

@@ -1,6 +1,7 @@
 //! Log lines that a stranger can cause are limited by kind, so that nobody fills the disk with them. Lines
 //! past the limit are counted, and the next line has their number.
 
+use std::panic;
 use std::sync::Mutex;
 use std::time::Instant;
 
@@ -59,9 +60,35 @@ impl LineLimit {
     }
 }
 
+/// Panics of requests, each with a backtrace if `RUST_BACKTRACE` is set.
+static PANICS: LineLimit = LineLimit::new();
+
+/// Limits the messages of panics: whoever finds a request that panics could fill the disk with them.
+pub fn limit_panic_messages() {
+    let print = panic::take_hook();
+    panic::set_hook(Box::new(move |info| limited(&PANICS, || print(info))));
+}
+
+fn limited(limit: &LineLimit, print: impl FnOnce()) {
+    if let Some(Admitted { suppressed }) = limit.admit() {
+        print();
+        if let Some(suppressed) = suppressed {
+            tracing::error!(suppressed, "earlier panics were not printed");
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn messages_of_panics_are_limited() {
+        let limit = LineLimit::new();
+        let mut printed = 0;
+        (0..6_000).for_each(|_| limited(&limit, || printed += 1));
+        assert!((LOG_LINES_AT_ONCE..LOG_LINES_AT_ONCE + 10).contains(&printed), "{printed}");
+    }
 
     #[test]
     fn lines_past_the_limit_are_counted_in_the_next_one() {

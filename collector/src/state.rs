@@ -42,6 +42,7 @@ const LEDGER_SLICE_GAP: Duration = Duration::from_micros(50);
 /// Any agent can cause these lines.
 static LOST: LineLimit = LineLimit::new();
 static ENDED: LineLimit = LineLimit::new();
+static INVALID_BUILD_IDS: LineLimit = LineLimit::new();
 
 /// The collector's data: tables, what is in no table yet, and the sessions of the agents.
 ///
@@ -63,6 +64,8 @@ pub(crate) struct CollectorState {
     pub(crate) events: Events,
     /// Flushes applied since the start.
     pub(crate) flushes: AtomicU64,
+    /// Frames since the start that lost an invalid build id.
+    pub(crate) invalid_build_ids: AtomicU64,
     /// Whether an agent has moved or ended since the last sealing: the tables show it as it was before.
     pub(crate) lives_changed: AtomicBool,
     pub(crate) task_counters: TaskCounters,
@@ -127,11 +130,24 @@ impl CollectorState {
             telemetry: RwLock::new(UnsealedTelemetry::new(manifest, RUNS_MAX)),
             events: Events::new(),
             flushes: AtomicU64::new(0),
+            invalid_build_ids: AtomicU64::new(0),
             lives_changed: AtomicBool::new(false),
             task_counters: TaskCounters::default(),
             forwards: Forwards::default(),
             cluster: OnceLock::new(),
             limits,
+        }
+    }
+
+    /// Counts and logs frames whose build id was left out.
+    pub(crate) fn note_invalid_build_ids(&self, frames: u64, sender: &Account) {
+        if frames == 0 {
+            return;
+        }
+        self.invalid_build_ids.fetch_add(frames, Ordering::Relaxed);
+        if let Some(Admitted { suppressed }) = INVALID_BUILD_IDS.admit() {
+            let identity = &sender.identity;
+            tracing::warn!(%identity, frames, suppressed, "invalid build ids were left out");
         }
     }
 

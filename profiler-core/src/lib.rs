@@ -29,6 +29,7 @@
 //! ```
 
 pub mod bucket;
+mod build_id;
 pub mod control;
 pub mod delta;
 pub mod endpoint;
@@ -47,6 +48,7 @@ pub mod trie;
 pub mod weight;
 pub mod wire;
 
+pub use build_id::{BUILD_ID_BYTES_MAX, valid_build_id};
 pub use control::{Settings, SettingsChange, ThreadSnapshot};
 pub use delta::{Delta, Window};
 pub use endpoint::{Endpoint, Fingerprint};

@@ -35,6 +35,7 @@ const SCRAPES_MAX: usize = 64;
 pub(crate) fn run(args: ServeArgs) -> anyhow::Result<()> {
     collector::serve::raise_descriptor_limit();
     collector::serve::keep_files_private();
+    collector::limit_panic_messages();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()

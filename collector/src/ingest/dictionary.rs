@@ -2,7 +2,7 @@
 //! use the tree and the session. It is therefore applied in slices, each under their locks.
 
 use std::borrow::Cow;
-use std::sync::{Arc, RwLock};
+use std::sync::Arc;
 use std::thread;
 
 use profiler_core::Timestamp;
@@ -12,8 +12,9 @@ use profiler_core::wire::{Marks, Translation};
 use super::{Attachment, Ingest, StaleStream, refuse};
 use crate::limits::DICTIONARY_SLICE_ENTRIES;
 use crate::shares::{Account, Quota};
+use crate::state::CollectorState;
 use crate::sync::{read, write};
-use crate::tree::{DictionaryError, Tree};
+use crate::tree::DictionaryError;
 
 /// A dictionary that is applied in slices.
 #[derive(Debug)]
@@ -40,14 +41,14 @@ impl<'a> PendingDictionary<'a> {
     /// new stacks become `[overflow]`.
     fn apply(
         &mut self,
-        tree: &RwLock<Tree>,
+        state: &CollectorState,
         translation: &mut Translation,
         account: &Account,
     ) -> Result<bool, DictionaryError> {
         if self.applied != Some(translation.marks()) {
             translation.check(&self.message)?;
             if let Cow::Borrowed(message) = self.message {
-                let tree = read(tree);
+                let tree = read(&state.tree);
                 let may_add = account.may_add_symbols(tree.free_symbol_bytes());
                 self.message = tree.admit(message, may_add)?;
                 drop(tree);
@@ -56,12 +57,13 @@ impl<'a> PendingDictionary<'a> {
                 }
             }
         }
-        let mut tree = write(tree);
+        let mut tree = write(&state.tree);
         let nodes_left = account.nodes_left(tree.free_nodes());
         let applied =
             tree.apply_slice(&self.message, translation, DICTIONARY_SLICE_ENTRIES, nodes_left)?;
         drop(tree);
         account.note_growth(applied.nodes, applied.symbol_bytes);
+        state.note_invalid_build_ids(applied.invalid_build_ids, account);
         if applied.overflowed && applied.nodes >= nodes_left {
             account.note_refusal(Quota::Nodes);
         }
@@ -99,7 +101,7 @@ impl Ingest {
     ) -> Result<SliceOutcome, StaleStream> {
         let mut session = attachment.session(received_at)?;
         let translation = Arc::make_mut(&mut session.translation);
-        let applied = pending.apply(&self.state.tree, translation, &attachment.account);
+        let applied = pending.apply(&self.state, translation, &attachment.account);
         Ok(match applied {
             Ok(true) => SliceOutcome::More,
             Ok(false) => SliceOutcome::Done,

@@ -188,6 +188,10 @@ fn add_ingest(registry: &mut Registry, collector: &Collector) {
     let flushes = Counter::<u64>::default();
     flushes.inc_by(collector.state.flushes.load(std::sync::atomic::Ordering::Relaxed));
     registry.register("flushes", "Flushes applied since the start", flushes);
+    let invalid = Counter::<u64>::default();
+    invalid.inc_by(collector.state.invalid_build_ids.load(Ordering::Relaxed));
+    let help = "Frames since the start that lost an invalid build id";
+    registry.register("invalid_build_ids", help, invalid);
 }
 
 fn add_totals(registry: &mut Registry, totals: &CollectorTotals) {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use flamegraph::{Hidden, ProfileColumns, ProfileJson};
-use profiler_core::{State as ThreadState, TimeRange};
+use profiler_core::{State as ThreadState, TimeRange, valid_build_id};
 
 use super::error::ErrorAnswer;
 use super::reader::{Asking, Pairs, Reader};
@@ -85,7 +85,8 @@ fn profile_response(
 /// it was sampled, and the span of all data.
 fn add_sampling_headers(headers: &mut HeaderMap, answer: &ProfileAnswer) {
     let mut add = |name: &'static str, value: String| {
-        let value = HeaderValue::try_from(value).expect("numbers and times are plain ASCII");
+        let value = HeaderValue::try_from(value)
+            .expect("numbers, times and valid build ids are plain ASCII");
         headers.insert(HeaderName::from_static(name), value);
     };
     let Provenance { sampling, .. } = &answer.facts;
@@ -115,8 +116,9 @@ fn add_sampling_headers(headers: &mut HeaderMap, answer: &ProfileAnswer) {
         add(name, hidden_ns.to_string());
     }
     add("x-emberline-unnamed-ns", answer.unnamed.total_ns.to_string());
-    let most = answer.unnamed.modules.first().map(|module| module.build_id.clone());
-    add("x-emberline-unnamed-build-id", most.unwrap_or_default());
+    // Stores of earlier versions have any text there.
+    let most = answer.unnamed.modules.first().map(|module| valid_build_id(&module.build_id));
+    add("x-emberline-unnamed-build-id", most.unwrap_or_default().to_owned());
     add("x-emberline-unnamed-pending", answer.unnamed.is_pending().to_string());
     add("x-emberline-folded", answer.folded.to_string());
     add("x-emberline-corrupt-files", answer.facts.damaged.len().to_string());

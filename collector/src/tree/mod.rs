@@ -72,6 +72,8 @@ pub(crate) struct AppliedSlice {
     pub(crate) symbol_bytes: usize,
     /// Whether a stack became `[overflow]`.
     pub(crate) overflowed: bool,
+    /// Frames whose build id was invalid and was left out.
+    pub(crate) invalid_build_ids: u64,
 }
 
 impl Tree {
@@ -141,6 +143,7 @@ impl Tree {
         let nodes = self.trie.node_count();
         let symbol_bytes = self.symbol_bytes;
         let translated = translation.marks().nodes;
+        let invalid_build_ids = translation.invalid_build_ids();
         // The count includes the root, which the limit does not.
         let own_max = (nodes as usize - 1).saturating_add(nodes_left);
         self.trie.set_nodes_max(self.nodes_max.min(own_max));
@@ -157,6 +160,7 @@ impl Tree {
             nodes: (self.trie.node_count() - nodes) as usize,
             symbol_bytes: self.symbol_bytes - symbol_bytes,
             overflowed: (translated..translation.marks().nodes).any(is_overflow),
+            invalid_build_ids: translation.invalid_build_ids() - invalid_build_ids,
         })
     }
 

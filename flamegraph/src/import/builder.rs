@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use profiler_core::limits::{AGENT_TASK_NAMES_MAX, LABELS_MAX, bounded_name};
 use profiler_core::{
     CallTrie, CodePlace, Frame, FrameId, FrameKind, NoStack, NodeId, State, SymbolTable, Timestamp,
+    valid_build_id,
 };
 
 use super::error::ImportError;
@@ -53,6 +54,7 @@ pub(super) struct Builder<'a> {
     label_sets: Vec<Labels>,
     label_set_ids: HashMap<Labels, u16>,
     total: u64,
+    invalid_build_ids: u64,
     notes: BTreeSet<String>,
 }
 
@@ -69,6 +71,7 @@ impl<'a> Builder<'a> {
             label_sets: vec![Labels::new()],
             label_set_ids: HashMap::from([(Labels::new(), 0)]),
             total: 0,
+            invalid_build_ids: 0,
             notes: BTreeSet::new(),
         }
     }
@@ -84,11 +87,17 @@ impl<'a> Builder<'a> {
 
     /// A frame with names within their limits.
     pub(super) fn frame(&mut self, frame: &Frame<&str>) -> Result<FrameId, ImportError> {
-        let frame = frame.map(bounded_name);
+        let build_id = valid_build_id(frame.build_id);
+        if build_id != frame.build_id {
+            self.invalid_build_ids += 1;
+            self.note("invalid build ids were left out");
+        }
+        let frame = Frame { build_id, ..frame.clone() };
+        let bounded = frame.map(bounded_name);
         let strings = self.symbols.string_count();
         let frames = self.symbols.frame_count();
-        let id = self.symbols.intern(&frame);
-        let Frame { function, file, module, build_id, .. } = &frame;
+        let id = self.symbols.intern(&bounded);
+        let Frame { function, file, module, build_id, .. } = &bounded;
         let added = self.symbols.string_count() - strings;
         if added > 0 {
             let texts = [function, file, module, build_id].map(|text| text.len());
@@ -267,6 +276,7 @@ impl<'a> Builder<'a> {
             label_sets: self.label_sets,
             started_at: times.started_at,
             duration_ns,
+            invalid_build_ids: self.invalid_build_ids,
             notes: self.notes.into_iter().collect(),
         })
     }

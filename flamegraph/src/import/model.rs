@@ -136,6 +136,8 @@ pub struct Imported {
     pub started_at: Option<Timestamp>,
     /// Length of the recording; at least 1.
     pub duration_ns: u64,
+    /// Number of times that a frame had an invalid build id, which was left out.
+    pub invalid_build_ids: u64,
     /// Notes on assumptions and dropped data, for people.
     pub notes: Vec<String>,
 }

@@ -3,7 +3,7 @@
 
 use super::{WireError, check_size, v1};
 use crate::limits::{AGENT_NODES_MAX, AGENT_TASK_NAMES_MAX, DEPTH_MAX, NAME_BYTES_MAX};
-use crate::{CallTrie, Frame, FrameId, FrameKind, NodeId, StringId, SymbolTable};
+use crate::{CallTrie, Frame, FrameId, FrameKind, NodeId, StringId, SymbolTable, valid_build_id};
 
 /// How much of an agent's tables the collector holds. The default is an empty collector's: string 0
 /// and node 0, which every table has.
@@ -134,6 +134,7 @@ pub struct Translation {
     nodes: Vec<NodeId>,
     /// At most [`DEPTH_MAX`]. A collector holds one per node of each agent.
     depths: Vec<u16>,
+    invalid_build_ids: u64,
 }
 
 const _: () = assert!(DEPTH_MAX < u16::MAX as u32);
@@ -145,6 +146,7 @@ impl Default for Translation {
             frames: Vec::new(),
             nodes: vec![NodeId::ROOT],
             depths: vec![0],
+            invalid_build_ids: 0,
         }
     }
 }
@@ -161,8 +163,15 @@ impl Translation {
         }
     }
 
+    /// Frames so far whose build id was invalid and was left out.
+    #[must_use]
+    pub fn invalid_build_ids(&self) -> u64 {
+        self.invalid_build_ids
+    }
+
     /// Applies a dictionary: adds its new entries to `symbols` and `trie`. Past the limit of
-    /// `trie`, a node maps to `[overflow]` below its first level.
+    /// `trie`, a node maps to `[overflow]` below its first level. A frame keeps its time and loses a build
+    /// id that is not [valid](crate::valid_build_id).
     ///
     /// # Errors
     /// [`WireError`] if any entry is invalid; then nothing was applied.
@@ -211,13 +220,17 @@ impl Translation {
         }
         for frame in message.frames[fresh.frames..].iter().take(take(frames)) {
             let string = |index: u32| self.strings[index as usize];
+            let given_build = string(frame.build_id);
+            let is_valid = symbols.string(given_build).is_empty()
+                || !valid_build_id(symbols.string(given_build)).is_empty();
+            self.invalid_build_ids += u64::from(!is_valid);
             let frame = Frame {
                 kind: decode_kind(frame.kind)?,
                 function: string(frame.function),
                 file: string(frame.file),
                 line: frame.line,
                 module: string(frame.module),
-                build_id: string(frame.build_id),
+                build_id: if is_valid { given_build } else { StringId(0) },
                 offset: frame.offset,
                 inlined: frame.inlined,
             };
@@ -455,6 +468,29 @@ mod tests {
                 prop_assert!(here == there || here.first().unwrap() == "[overflow]");
             }
         }
+    }
+
+    #[test]
+    fn a_frame_with_an_invalid_build_id_keeps_its_place_without_it() {
+        let mut symbols = SymbolTable::new();
+        let mut trie = CallTrie::new(10);
+        let task = symbols.intern(&Frame::task("t"));
+        for (build_id, offset) in [("b\n", 1), ("aa;curl x|sh #", 2), ("59fd0a2c", 3), ("", 4)] {
+            let kind = FrameKind::Unresolved;
+            let frame = Frame { kind, build_id, offset, ..Frame::function("", "", 0) };
+            let frame = symbols.intern(&frame);
+            trie.insert_path([task, frame]).unwrap();
+        }
+        let mut to = receiver(10);
+        send(&(symbols, trie), &mut Marks::default(), 10_000, &mut to);
+        let build_ids: Vec<_> = (2..=5)
+            .map(|node| {
+                let (_, frame) = to.2.node(to.0.node(NodeId(node)).unwrap()).unwrap();
+                (to.1.frame(frame).build_id, to.1.frame(frame).offset)
+            })
+            .collect();
+        assert_eq!(build_ids, [("", 1), ("", 2), ("59fd0a2c", 3), ("", 4)]);
+        assert_eq!(to.0.invalid_build_ids(), 2);
     }
 
     fn check_rejected(change: impl FnOnce(&mut v1::Dictionary), expected: &str) {

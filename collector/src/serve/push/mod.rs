@@ -336,7 +336,11 @@ impl Sender {
         let mut series = Vec::new();
         for parsed in parsed {
             match parsed {
-                Parsed::Samples(samples) => series.extend(samples.into_series()),
+                Parsed::Samples(samples) => {
+                    let state = &self.inlet.collector.state;
+                    state.note_invalid_build_ids(samples.invalid_build_ids(), &self.account);
+                    series.extend(samples.into_series());
+                }
                 Parsed::Empty(reason) => outcome.empty.push(reason),
                 Parsed::WithoutTime(reason) => outcome.dropped.push(reason),
             }
@@ -362,8 +366,8 @@ impl Sender {
         }
         let text = format!(
             "the token may not report as {worker}; run: emberline token new --role agent --worker \
-             '{}:*'",
-            worker.split(':').next().unwrap_or_default()
+             {}",
+            api::shell_quoted(&format!("{}:*", worker.split(':').next().unwrap_or_default()))
         );
         Err(Failure::new(Kind::Denied, text))
     }

@@ -62,6 +62,10 @@ pub(super) struct Samples {
 }
 
 impl Samples {
+    pub(super) fn invalid_build_ids(&self) -> u64 {
+        self.imported.invalid_build_ids
+    }
+
     /// The series of the samples, by their labels.
     pub(super) fn into_series(self) -> Vec<PushedSeries> {
         let used: BTreeSet<u16> =
