@@ -55,7 +55,7 @@ const fn of_collector(name: &'static str, bytes_max: u32) -> Target {
 }
 
 /// All targets, those with the most inputs a second first.
-const TARGETS: [Target; 14] = [
+const TARGETS: [Target; 15] = [
     of_agent("messages", 4 << 10),
     of_agent("unwind", 4 << 10),
     of_agent("replies", 2 << 10),
@@ -67,6 +67,7 @@ const TARGETS: [Target; 14] = [
     of_collector("imports", 8 << 10),
     of_collector("wire", 8 << 10),
     of_collector("parameters", 1 << 10),
+    of_collector("requests", 2 << 10),
     of_collector("records", 8 << 10),
     of_collector("manifest", 24 << 10),
     of_collector("tables", 16 << 10),

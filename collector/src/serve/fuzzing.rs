@@ -1,7 +1,10 @@
 //! The door of `cargo xtask fuzz`: a collector whose requests and files come from memory.
 //!
 //! Requests pass every layer that a connection's requests pass, from the checks of their origin on.
-//! Compiled with `--cfg emberline_fuzzing` only, so it is part of no ordinary build.
+//! Compiled with `--cfg emberline_fuzzing` and for unit tests only, so it is part of no ordinary build.
+
+mod every_route;
+mod stranger;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,8 +18,10 @@ use tonic::codegen::Service as _;
 
 use super::*;
 use crate::sealing::SealError;
+#[cfg(emberline_fuzzing)]
+use crate::store::is_decoding;
 use crate::store::wal::sim::SimDisk;
-use crate::store::{Objects, StoreGuard, is_decoding};
+use crate::store::{Objects, StoreGuard};
 
 /// Most bytes of an answer that are read.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
@@ -36,6 +41,7 @@ pub struct Subject {
 }
 
 /// Whether the thread decodes a Parquet file: then a panic is damage of that file.
+#[cfg(emberline_fuzzing)]
 #[must_use]
 pub fn is_panic_expected() -> bool {
     is_decoding()
@@ -118,6 +124,10 @@ impl Subject {
         Some((status.as_u16(), body))
     }
 
+    fn now(&self) -> profiler_core::Timestamp {
+        self.collector.state.clock.now()
+    }
+
     fn call(&mut self, request: Request<Body>) -> Response<Body> {
         let routes = &mut self.routes;
         let mut context = Context::from_waker(Waker::noop());
@@ -141,6 +151,17 @@ impl Subject {
     pub fn seal(&self) -> Result<(), String> {
         self.collector.sealer.seal().map(|_| ()).map_err(|error: SealError| error.to_string())
     }
+}
+
+/// Length-prefixed messages.
+pub fn framed<M: AsRef<[u8]>>(messages: &[M]) -> Vec<u8> {
+    let mut stream = Vec::new();
+    for message in messages.iter().map(AsRef::as_ref) {
+        stream.push(0);
+        stream.extend(u32::try_from(message.len()).unwrap_or(u32::MAX).to_be_bytes());
+        stream.extend(message);
+    }
+    stream
 }
 
 fn settings(now: profiler_core::Timestamp) -> Settings {

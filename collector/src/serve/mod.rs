@@ -14,7 +14,7 @@ mod error;
 mod file_paths;
 mod forward;
 mod front;
-#[cfg(emberline_fuzzing)]
+#[cfg(any(test, emberline_fuzzing))]
 #[doc(hidden)]
 pub mod fuzzing;
 mod gate;

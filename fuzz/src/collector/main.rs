@@ -5,6 +5,7 @@
 mod imports;
 mod parameters;
 mod records;
+mod requests;
 mod store;
 mod wire;
 
@@ -19,6 +20,7 @@ static TARGETS: &[Target] = &[
     wire::WIRE,
     imports::IMPORTS,
     parameters::PARAMETERS,
+    requests::REQUESTS,
     records::RECORDS,
     store::MANIFEST,
     store::TABLES,
@@ -42,15 +44,4 @@ fn check(subject: &mut Subject) {
         let (status, body) = subject.get(path.as_bytes()).expect("it is an address");
         assert_eq!(status, 200, "{path}: {}", String::from_utf8_lossy(&body));
     }
-}
-
-/// Length-prefixed messages.
-fn framed(messages: &[&[u8]]) -> Vec<u8> {
-    let mut stream = Vec::new();
-    for message in messages {
-        stream.push(0);
-        stream.extend((message.len() as u32).to_be_bytes());
-        stream.extend(*message);
-    }
-    stream
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use collector::serve::fuzzing::Subject;
+use collector::serve::fuzzing::{Subject, framed};
 use fuzz::Target;
 use fuzz::mutation::Shape;
 use fuzz::parts;
@@ -16,7 +16,7 @@ use simulation::program::{Program, Shape as ProgramShape};
 use simulation::random::Random;
 use simulation::record::Detail;
 
-use crate::{check, framed, now};
+use crate::{check, now};
 
 /// Flags: query afterwards; seal and query again.
 const QUERY: u8 = 0x0f;
