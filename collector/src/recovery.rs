@@ -265,7 +265,7 @@ impl Replay {
             Record::Hello(hello) => self.hello(hello),
             Record::Flush(flush) => self.flush(*flush),
             Record::Run(run) => {
-                write(&self.state.telemetry).put_run(run.row());
+                write(&self.state.telemetry).put_run(run.row(), None);
                 Ok(())
             }
             Record::Owner(_) => Ok(()),

@@ -203,7 +203,9 @@ impl CollectorState {
             write(&self.windows).insert(window);
         }
         if !flush.telemetry.is_empty() {
-            let changes = write(&self.telemetry).insert(&cell.worker, cell.epoch, flush.telemetry);
+            let sender = owner.map(|account| &account.identity);
+            let changes =
+                write(&self.telemetry).insert(&cell.worker, cell.epoch, flush.telemetry, sender);
             changes.into_iter().for_each(|change| self.events.run(change, self.clock.now()));
         }
         if !flush.tasks.is_empty() || !flush.totals.is_empty() {
@@ -261,7 +263,7 @@ impl CollectorState {
 
     /// Inserts or replaces a run.
     pub(crate) fn put_run(&self, run: RunRow) {
-        let change = write(&self.telemetry).put_run(run);
+        let change = write(&self.telemetry).put_run(run, None);
         change.into_iter().for_each(|change| self.events.run(change, self.clock.now()));
     }
 

@@ -45,8 +45,8 @@ pub(crate) struct RangeArgs {
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub(crate) to: Option<String>,
 
-    /// The range of a named run instead of --from and --to: NAME is the newest of that name, NAME@ID
-    /// exactly that one (see `emberline runs`).
+    /// The range of a named run instead of --from and --to: NAME is the newest of that name, WORKER/NAME
+    /// that of a worker, NAME@ID exactly that one (see `emberline runs`).
     #[arg(long, value_name = "NAME", conflicts_with_all = ["from", "to"])]
     pub(crate) run: Option<String>,
 

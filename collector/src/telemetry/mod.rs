@@ -4,6 +4,7 @@
 //! [`UnsealedWindows`](crate::windows::UnsealedWindows). So a reader sees each once. Runs and
 //! expected tasks are all in memory.
 
+mod holdings;
 mod runs;
 mod transfer_sums;
 
@@ -13,12 +14,21 @@ use std::sync::Arc;
 
 use profiler_core::{Epoch, ExpectedTasks, RunMarker, Telemetry, Timestamp, WorkerId};
 
+use self::holdings::{Candidate, Holdings, surplus};
 use crate::limits::EXPECTATIONS_MAX;
+use crate::log_limit::{Admitted, LineLimit};
 use crate::rows::{ExpectedRow, ResourceRow, RunRow, TelemetryBatch, TransferRow};
+use crate::serve::Identity;
 use crate::store::{Manifest, Second};
 
 pub(crate) use runs::{RunChange, Runs};
 pub(crate) use transfer_sums::LinkSum;
+
+/// Any agent can cause these lines.
+static DROPPED: LineLimit = LineLimit::new();
+
+/// Most expectations of one identity.
+const EXPECTATIONS_OF_IDENTITY_MAX: usize = EXPECTATIONS_MAX / 10;
 
 /// Rows by second, then by arrival: a late row is inserted at its time.
 type BySecond<R> = BTreeMap<(Second, u64), Arc<R>>;
@@ -48,6 +58,8 @@ pub(crate) struct UnsealedTelemetry {
     arrivals: u64,
     runs: Runs,
     expected: BTreeMap<(WorkerId, Epoch, Arc<str>), ExpectedTasks>,
+    /// Who has the expected tasks.
+    expecting: Holdings,
     /// Number of changes of runs and expected tasks: in all, up to the last
     /// [`UnsealedTelemetry::take_for_sealing`], and in the tables.
     changes: [u64; 3],
@@ -63,6 +75,7 @@ impl UnsealedTelemetry {
             arrivals: 0,
             runs: Runs::new(runs_max),
             expected: BTreeMap::new(),
+            expecting: Holdings::default(),
             changes: [0; 3],
         }
     }
@@ -70,9 +83,9 @@ impl UnsealedTelemetry {
     /// Restores runs and expected tasks from the tables.
     pub(crate) fn restore(&mut self, runs: Vec<RunRow>, expected: Vec<ExpectedRow>) {
         for run in runs {
-            let _ = self.runs.put(run);
+            let _ = self.runs.put(run, None);
         }
-        expected.into_iter().for_each(|row| self.expect(row));
+        expected.into_iter().for_each(|row| self.expect(row, None));
         self.changes = [0; 3];
     }
 
@@ -83,17 +96,19 @@ impl UnsealedTelemetry {
             rows.samples.values().for_each(|row| self.insert_sample(row.clone()));
         }
         for run in other.runs.all() {
-            let _ = self.runs.put(RunRow::clone(run));
+            let _ = self.runs.put(RunRow::clone(run), None);
         }
-        other.expected().into_iter().for_each(|row| self.expect(row));
+        other.expected().into_iter().for_each(|row| self.expect(row, None));
     }
 
-    /// Inserts the telemetry of one flush. Returns the runs that started or stopped.
+    /// Inserts the telemetry of one flush of this identity, if it is known. Returns the runs that started or
+    /// stopped.
     pub(crate) fn insert(
         &mut self,
         worker: &WorkerId,
         epoch: Epoch,
         telemetry: Telemetry,
+        sender: Option<&Identity>,
     ) -> Vec<RunChange> {
         let Telemetry { totals: _, transfers, resources, expected, runs } = telemetry;
         for record in transfers {
@@ -105,10 +120,10 @@ impl UnsealedTelemetry {
             self.insert_sample(Arc::new(row));
         }
         for expected in expected {
-            self.expect(ExpectedRow { worker: worker.clone(), epoch, expected });
+            self.expect(ExpectedRow { worker: worker.clone(), epoch, expected }, sender);
         }
         let worker = Some(worker.clone());
-        let put = |run: RunMarker| self.put_run(RunRow::marked(worker.clone(), epoch, run));
+        let put = |run| self.put_run(RunRow::marked(worker.clone(), epoch, run), sender);
         runs.into_iter().filter_map(put).collect()
     }
 
@@ -124,10 +139,10 @@ impl UnsealedTelemetry {
         self.open.samples.insert(place, row);
     }
 
-    /// Inserts or replaces a run. Returns the change, if any.
-    pub(crate) fn put_run(&mut self, run: RunRow) -> Option<RunChange> {
+    /// Inserts or replaces a run that this identity sent, if it is known. Returns the change, if any.
+    pub(crate) fn put_run(&mut self, run: RunRow, sender: Option<&Identity>) -> Option<RunChange> {
         self.changes[0] += 1;
-        self.runs.put(run)
+        self.runs.put(run, sender)
     }
 
     /// Ends the open runs of a worker's life. Returns them.
@@ -147,7 +162,9 @@ impl UnsealedTelemetry {
         let runs = self.runs.forget_open(worker, epoch);
         let before = self.expected.len();
         self.expected.retain(|(of, life, _), _| of != worker || *life != epoch);
-        self.changes[0] += (runs + before - self.expected.len()) as u64;
+        let expected = before - self.expected.len();
+        (0..expected).for_each(|_| self.expecting.remove(worker));
+        self.changes[0] += (runs + expected) as u64;
     }
 
     /// Reverts [`UnsealedTelemetry::end_runs_as_lost`] for a worker that reconnected.
@@ -232,24 +249,41 @@ impl UnsealedTelemetry {
         (Second::of(at), self.arrivals)
     }
 
-    /// Drops a tenth at once, so that the cost per insertion stays small.
-    fn drop_oldest_expected(&mut self) {
-        let mut aged: Vec<_> =
-            self.expected.iter().map(|(key, expected)| (expected.since, key.clone())).collect();
-        aged.sort_unstable();
-        tracing::warn!(limit = EXPECTATIONS_MAX, "the oldest expected tasks are dropped");
-        for (_, key) in aged.into_iter().take(EXPECTATIONS_MAX / 10) {
+    /// Drops that many at once, so that the cost per insertion stays small: those of everybody, or of the
+    /// identity of one worker.
+    fn drop_oldest_expected(&mut self, of: Option<&WorkerId>, count: usize) {
+        let only = of.and_then(|worker| self.expecting.holder(worker));
+        let candidates = self.expected.iter().filter_map(|(key, expected)| {
+            let holder = self.expecting.holder(&key.0);
+            let is_in = only.is_none() || holder == only;
+            is_in.then(|| Candidate { holder, age: (expected.since, key.clone()) })
+        });
+        let oldest = surplus(candidates, count);
+        if let Some(Admitted { suppressed }) = DROPPED.admit() {
+            let dropped = oldest.len();
+            let limit = EXPECTATIONS_MAX;
+            tracing::warn!(dropped, limit, suppressed, "the oldest expected tasks are dropped");
+        }
+        for (_, key) in oldest {
+            self.expecting.remove(&key.0);
             self.expected.remove(&key);
         }
     }
 
-    fn expect(&mut self, row: ExpectedRow) {
+    fn expect(&mut self, row: ExpectedRow, sender: Option<&Identity>) {
+        let worker = row.worker.clone();
         let key = (row.worker, row.epoch, row.expected.name.clone());
-        if self.expected.len() >= EXPECTATIONS_MAX && !self.expected.contains_key(&key) {
-            self.drop_oldest_expected();
-        }
         self.changes[0] += 1;
-        self.expected.insert(key, row.expected);
+        if self.expected.insert(key, row.expected).is_some() {
+            return;
+        }
+        self.expecting.add(&worker, sender);
+        if self.expecting.rows_with(&worker) > EXPECTATIONS_OF_IDENTITY_MAX {
+            self.drop_oldest_expected(Some(&worker), EXPECTATIONS_OF_IDENTITY_MAX / 10);
+        }
+        if self.expected.len() > EXPECTATIONS_MAX {
+            self.drop_oldest_expected(None, EXPECTATIONS_MAX / 10);
+        }
     }
 }
 
@@ -275,15 +309,15 @@ mod tests {
             let expected: Vec<_> = expected.iter().map(|seconds| at(*seconds)).collect();
             assert_eq!((view.manifest.version, found), (version, expected));
         };
-        book.insert(&worker, Epoch(1), sampled(3));
+        book.insert(&worker, Epoch(1), sampled(3), None);
         let taken = book.take_for_sealing();
         assert_eq!(taken.samples.len(), 1);
-        book.insert(&worker, Epoch(1), sampled(2));
-        book.insert(&worker, Epoch(1), sampled(9));
+        book.insert(&worker, Epoch(1), sampled(2), None);
+        book.insert(&worker, Epoch(1), sampled(9), None);
         check(&book, 0, &[3, 2]);
         // The write failed: the next sealing has both.
         assert_eq!(book.take_for_sealing().samples.len(), 3);
-        book.insert(&worker, Epoch(1), sampled(4));
+        book.insert(&worker, Epoch(1), sampled(4), None);
         drop(book.sealed(Arc::new(Manifest { version: 1, ..Manifest::default() })));
         check(&book, 1, &[4]);
         assert!(book.has_unsealed());
@@ -294,26 +328,52 @@ mod tests {
         // A run marked during a sealing is not in the tables yet.
         drop(book.take_for_sealing());
         let run = RunMarker { id: RunId(1), name: "r".into(), start: at(1), stop: None };
-        book.put_run(RunRow::marked(None, Epoch(0), run));
+        book.put_run(RunRow::marked(None, Epoch(0), run), None);
         drop(book.sealed(Arc::new(Manifest::default())));
         assert!(book.has_unsealed());
     }
 
+    /// Tells that `worker` expects a task of this number, since that second.
+    fn expect(
+        book: &mut UnsealedTelemetry,
+        worker: &str,
+        sender: Option<&Identity>,
+        number: usize,
+    ) {
+        let since = at(i64::try_from(number).unwrap());
+        let expected = ExpectedTasks { name: number.to_string().into(), total: 1, since };
+        let telemetry = Telemetry { expected: vec![expected], ..Telemetry::default() };
+        book.insert(&WorkerId(worker.into()), Epoch(1), telemetry, sender);
+    }
+
     #[test]
-    fn past_the_limit_the_oldest_expectations_are_dropped() {
+    fn past_the_limit_of_an_identity_its_own_oldest_expectations_are_dropped() {
         let mut book = UnsealedTelemetry::new(Arc::new(Manifest::default()), 9);
-        let worker = WorkerId("w".into());
-        let expect = |book: &mut UnsealedTelemetry, n: usize| {
-            let since = at(i64::try_from(n).unwrap());
-            let expected = ExpectedTasks { name: n.to_string().into(), total: 1, since };
-            let expected = vec![expected];
-            book.insert(&worker, Epoch(1), Telemetry { expected, ..Telemetry::default() });
-        };
-        (0..EXPECTATIONS_MAX + 2).for_each(|n| expect(&mut book, n));
+        expect(&mut book, "honest", None, 0);
+        let greedy = Identity::User(1);
+        let limit = EXPECTATIONS_OF_IDENTITY_MAX;
+        for number in 0..limit + 2 {
+            expect(&mut book, &format!("w-{}", number % 3), Some(&greedy), number);
+        }
         let names: Vec<_> = book.expected().into_iter().map(|row| row.expected.name).collect();
-        let gone = EXPECTATIONS_MAX / 10;
-        assert_eq!(names.len(), EXPECTATIONS_MAX + 2 - gone);
-        assert!(!names.contains(&(gone - 1).to_string().into()));
-        assert!(names.contains(&gone.to_string().into()));
+        assert_eq!(names.len(), 1 + limit + 2 - limit / 10);
+        assert_eq!(names[0], "0".into(), "that of the honest worker");
+        let has = |number: usize| names.contains(&number.to_string().into());
+        assert!(!has(limit / 10 - 1) && has(limit / 10));
+    }
+
+    #[test]
+    fn many_identities_leave_the_expectations_of_others() {
+        let mut book = UnsealedTelemetry::new(Arc::new(Manifest::default()), 9);
+        expect(&mut book, "honest", None, 0);
+        let each = EXPECTATIONS_OF_IDENTITY_MAX;
+        for user in 0..11_u32 {
+            (1..=each).for_each(|n| {
+                expect(&mut book, &format!("w-{user}"), Some(&Identity::User(user)), n)
+            });
+        }
+        let rows = book.expected();
+        assert!(rows.len() <= EXPECTATIONS_MAX);
+        assert!(rows.iter().any(|row| &*row.worker.0 == "honest"));
     }
 }

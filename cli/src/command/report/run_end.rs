@@ -52,11 +52,21 @@ pub(super) fn wait_for(client: &Client, name: &str, limit: Duration) -> anyhow::
     Ok(ended)
 }
 
-/// The newest run of that name, which may have an id: `NAME@ID`.
+/// The run of that name, found as the collector finds it: one of the API first.
 fn newest(client: &Client, name: &str) -> anyhow::Result<Option<Run>> {
     let RunsAnswer { runs, .. } = client.get_json("runs", &Query::default())?;
-    let is_meant = |run: &Run| run.name == name || format!("{}@{}", run.name, run.id) == name;
-    Ok(runs.into_iter().find(is_meant))
+    let place = |run: &Run| {
+        let by_name = run.name == name;
+        let by_worker = run.worker.as_ref().map(|worker| format!("{worker}/{}", run.name));
+        match run.worker {
+            None if by_name => Some(0),
+            _ if format!("{}@{}", run.name, run.id) == name => Some(1),
+            _ if by_worker.as_deref() == Some(name) => Some(2),
+            _ => by_name.then_some(3),
+        }
+    };
+    // The newest come first.
+    Ok(runs.into_iter().filter(|run| place(run).is_some()).min_by_key(place))
 }
 
 /// `None` if the collector does not know the worker any more.

@@ -561,7 +561,7 @@ fn a_run_selects_its_range_and_past_the_limit_the_oldest_is_dropped() {
         crate::rows::RunRow::marked(None, profiler_core::Epoch(0), run)
     };
     for (id, stop) in [(1, None), (2, Some(9)), (3, Some(9))] {
-        runs.put(row(id, stop));
+        runs.put(row(id, stop), None);
     }
     assert_eq!(runs.all().map(|row| row.run.id.0).collect::<Vec<_>>(), [1, 3]);
     assert_eq!(runs.next_id(Timestamp::default()), RunId(4));
