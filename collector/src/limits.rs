@@ -501,10 +501,13 @@ pub const DAMAGED_LISTS_KEPT: Duration = Duration::from_secs(30 * 86_400);
 /// the data by a day.
 pub const AGE_GAP_MAX: Duration = Duration::from_secs(86_400);
 
-/// Most named runs; past it, the oldest tenth is dropped.
+/// Most task names that an identity may add when others have used up [`LEDGER_NAMES_MAX`].
+pub const RESERVED_NAMES_MAX: usize = 100;
+
+/// Most named runs of the API, and most of agents, of which an identity may have a tenth.
 pub const RUNS_MAX: usize = 10_000;
 
-/// Most expectations (of one name, in one life of a worker); past it, the oldest tenth is dropped.
+/// Most expectations (of one name, in one life of a worker), of which an identity may have a tenth.
 pub const EXPECTATIONS_MAX: usize = 100_000;
 
 /// Most workers with rows of their own in tables; further ones share `[overflow]`. With a thousand new

@@ -109,6 +109,11 @@ impl DurationHistogram {
     }
 
     /// Adds a table's sum of durations.
+    /// The sum of all durations.
+    pub(crate) fn total_ns(&self) -> u64 {
+        self.total_ns
+    }
+
     pub(crate) fn add_to_total(&mut self, nanoseconds: u64) {
         self.total_ns = self.total_ns.saturating_add(nanoseconds);
     }

@@ -41,3 +41,7 @@ pub const WORKER_NAMES_MAX: usize = 1_000;
 
 /// Most ids of workers in the answer with a profile, which has the number of all.
 pub const PROFILE_WORKERS_MAX: usize = 1_000;
+
+/// Most task names whose time is summed to choose those with totals of their own; past it, the half with
+/// less time is forgotten.
+pub const WEIGHED_NAMES_MAX: usize = 1 << 17;

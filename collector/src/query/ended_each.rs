@@ -4,6 +4,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use profiler_core::bucket::bucket_middle_ns;
 use profiler_core::{Outcome, TimeRange, Timestamp};
 
 use super::QueryError;
@@ -30,6 +31,13 @@ impl EndedGroup<'_> {
     /// The number of tasks.
     pub(super) fn count(&self) -> u64 {
         self.counts.iter().fold(0, |sum, (_, count)| sum.saturating_add(*count))
+    }
+
+    /// The sum of their durations, to a thousandth.
+    pub(super) fn weight_ns(&self) -> u64 {
+        let of_bucket =
+            |(bucket, count): &(u32, u64)| bucket_middle_ns(*bucket).saturating_mul(*count);
+        self.counts.iter().map(of_bucket).fold(0, u64::saturating_add)
     }
 
     /// Whether they failed, in the sense of a task whose result is missing.

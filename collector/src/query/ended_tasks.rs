@@ -1,13 +1,12 @@
 //! Sums of ended tasks in the tables.
 
-use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::Arc;
 
 use profiler_core::hash::KeyedMap;
 use profiler_core::{Filter, NodeId, Outcome, ThreadKind, Timestamp};
 
 use super::QueryError;
+use super::by_name::ByName;
 use super::table_reader::{Rows, ScanFilter, TableReader};
 use crate::ledger::{NameTotal, PhaseTotal, TaskFilter};
 use crate::state::CollectorState;
@@ -34,7 +33,8 @@ impl CollectorState {
         }
         for (top, sum) in tops.iter().zip(sums) {
             if let Some(sum) = sum {
-                totals.of(&top.name).absorb(self.with_phases(sum, top)?);
+                let duration_ns = sum.total.durations.total_ns();
+                totals.of(&top.name, duration_ns).absorb(self.with_phases(sum, top)?);
             }
         }
         Ok(())
@@ -178,28 +178,6 @@ fn alike<T: PartialEq>(values: &[T], mut rest: Range<usize>) -> impl Iterator<It
         rest.start = part.end;
         Some(part)
     })
-}
-
-/// Values of a limited number of names.
-pub(super) struct ByName<T> {
-    pub(super) names: BTreeMap<Arc<str>, T>,
-    names_max: usize,
-}
-
-impl<T: Default> ByName<T> {
-    /// The name of the values past the limit.
-    const OVERFLOW: &str = "[overflow]";
-
-    pub(super) fn new(names_max: usize) -> ByName<T> {
-        ByName { names: BTreeMap::new(), names_max }
-    }
-
-    pub(super) fn of(&mut self, name: &Arc<str>) -> &mut T {
-        // Names are never removed, so a name that went to the overflow once always does.
-        let has_room = self.names.len() < self.names_max || self.names.contains_key(name);
-        let name = if has_room { name.clone() } else { Self::OVERFLOW.into() };
-        self.names.entry(name).or_default()
-    }
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! A query clones what it needs under short locks (shared pointers to windows and rows; the tree
 //! in pieces) and computes without locks, so that no query delays an agent.
 
+mod by_name;
 mod cluster_sums;
 mod duration_counts;
 mod ended_each;

@@ -11,8 +11,8 @@ use api::{DurationChange, FailureChange, NameComparison, TaskStatistics};
 use profiler_core::{TimeRange, Timestamp};
 
 use super::QueryError;
+use super::by_name::ByName;
 use super::ended_each::{EndedGroup, EndedTasks};
-use super::ended_tasks::ByName;
 use super::params::{Params, known_tasks, known_workers};
 use super::range::asked_range;
 use super::table_reader::Cancel;
@@ -182,17 +182,26 @@ impl CollectorState {
         let mut before = query.before.ended(self, cancel);
         let mut after = query.after.ended(self, cancel);
         let mut names = ByName::<NameTasks>::new(self.limits.ledger_names_max);
-        before.each_in_any_period(|group| names.of(group.name).before.count(&group))?;
-        after.each_in_any_period(|group| names.of(group.name).after.count(&group))?;
+        loop {
+            before.each_in_any_period(|group| {
+                names.of(group.name, group.weight_ns()).before.count(&group);
+            })?;
+            after.each_in_any_period(|group| {
+                names.of(group.name, group.weight_ns()).after.count(&group);
+            })?;
+            if !names.choose() {
+                break;
+            }
+        }
         names.names.values_mut().for_each(NameTasks::split);
 
         let ranges = [before.range(query.before.range), after.range(query.after.range)];
         before.each(|group| {
-            let NameTasks { before, splits, .. } = names.of(group.name);
+            let NameTasks { before, splits, .. } = names.again(group.name);
             before.count_in_slice(&group, ranges[0], splits);
         })?;
         after.each(|group| {
-            let NameTasks { after, splits, .. } = names.of(group.name);
+            let NameTasks { after, splits, .. } = names.again(group.name);
             after.count_in_slice(&group, ranges[1], splits);
         })?;
         let (tests, mut names) = judged(&names);

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use profiler_core::{Outcome, TaskTotals, TimeRange, Timestamp};
 
 use super::QueryError;
-use super::ended_tasks::{ByName, scan_ended};
+use super::by_name::ByName;
+use super::ended_tasks::scan_ended;
 use super::error::echo;
 use super::params::{Params, choose, known_tasks, known_workers};
 use super::range::asked_range;
@@ -282,21 +283,29 @@ impl CollectorState {
         let (mut stored, snapshot) = TableReader::of(self, cancel, asked, take, plan);
         let seconds = stored.plan.seconds.clone();
         let mut totals = ByName::<NameTotal>::new(self.limits.ledger_names_max);
-        let mut count = |row: &Arc<TaskRow>| {
-            if counts_in(row, &seconds) && filter.keeps(row) {
-                totals.of(&row.record.name).count(row);
-            }
-        };
-        snapshot.rows().for_each(&mut count);
-        if by_row {
-            stored.scan_tasks(&seconds, filter, count)?;
-        } else {
-            for sum in snapshot.sums.iter().filter(|sum| counts_sum(sum, &seconds)) {
-                if filter.keeps_sum(sum) {
-                    totals.of(&sum.name).count_sum(sum);
+        let now = self.clock.now();
+        loop {
+            let mut count = |row: &Arc<TaskRow>| {
+                if counts_in(row, &seconds) && filter.keeps(row) {
+                    let elapsed_ns = now.since_ns(row.record.start);
+                    let weight_ns = row.duration_ns().unwrap_or(elapsed_ns);
+                    totals.of(&row.record.name, weight_ns).count(row);
                 }
+            };
+            snapshot.rows().for_each(&mut count);
+            if by_row {
+                stored.scan_tasks(&seconds, filter, count)?;
+            } else {
+                for sum in snapshot.sums.iter().filter(|sum| counts_sum(sum, &seconds)) {
+                    if filter.keeps_sum(sum) {
+                        totals.of(&sum.name, sum.duration_ns).count_sum(sum);
+                    }
+                }
+                self.add_stored(&mut stored, filter, &mut totals)?;
             }
-            self.add_stored(&mut stored, filter, &mut totals)?;
+            if !totals.choose() {
+                break;
+            }
         }
         let of_sums = totals.names.values().map(|total| total.aggregated).sum::<u64>();
         Ok(TaskSummary {

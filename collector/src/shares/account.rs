@@ -11,7 +11,9 @@ use profiler_core::limits::bounded;
 
 use super::rate::Rate;
 use super::{Quota, QuotaSettings, Quotas, TooFast, decode_budget};
-use crate::limits::{ACCOUNTS_MAX, ADDED_PER_FREE, AUDIT_TEXT_BYTES_MAX, QUOTA_LOG_EVERY};
+use crate::limits::{
+    ACCOUNTS_MAX, ADDED_PER_FREE, AUDIT_TEXT_BYTES_MAX, QUOTA_LOG_EVERY, RESERVED_NAMES_MAX,
+};
 use crate::log_limit::{Admitted, LineLimit};
 use crate::serve::Identity;
 use crate::sync::lock;
@@ -63,6 +65,7 @@ pub(crate) struct Account {
 struct Growth {
     nodes: AtomicU64,
     symbol_bytes: AtomicU64,
+    reserved_names: AtomicUsize,
 }
 
 /// A session that counts for an account; returned when it is dropped.
@@ -179,6 +182,13 @@ impl Account {
     pub(crate) fn may_add_symbols(&self, free_bytes: usize) -> bool {
         let added = self.growth.symbol_bytes.load(Ordering::Relaxed);
         added < self.quotas.of(Quota::SymbolBytes) && share_left(added as usize, free_bytes) > 0
+    }
+
+    /// Whether it may add one more task name past the limit for everybody.
+    pub(crate) fn reserve_name(&self) -> bool {
+        let more = |names| (names < RESERVED_NAMES_MAX).then_some(names + 1);
+        let names = &self.growth.reserved_names;
+        names.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
     }
 
     /// Counts what it added to the tree.

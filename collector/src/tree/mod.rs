@@ -61,6 +61,8 @@ pub(crate) struct Tree {
     symbol_bytes: usize,
     symbol_bytes_max: usize,
     nodes_max: usize,
+    /// Tasks that were added past the limit on names.
+    reserved_tasks: usize,
 }
 
 /// Result of applying a slice of a dictionary.
@@ -95,6 +97,7 @@ impl Tree {
             symbol_bytes: 0,
             symbol_bytes_max,
             nodes_max,
+            reserved_tasks: 0,
         }
     }
 
@@ -194,12 +197,29 @@ impl Tree {
     /// A task's first-level node, added if the task was never sampled. Past the limit on names,
     /// `[overflow]`.
     pub(crate) fn task_node(&mut self, name: &str) -> NodeId {
+        let has_room = self.has_room_for_task(name);
+        self.add_top(&if has_room { Frame::task(name) } else { Frame::overflow() })
+    }
+
+    /// Whether a task has a first-level node, or may have one.
+    pub(crate) fn has_room_for_task(&self, name: &str) -> bool {
+        self.task_names.len() < LEDGER_NAMES_MAX || self.task_names.contains(name)
+    }
+
+    /// Adds the first-level node of a task although there are as many names as everybody together may have.
+    /// Does nothing past as many again.
+    pub(crate) fn reserve_task(&mut self, name: &str) {
+        if self.reserved_tasks < LEDGER_NAMES_MAX && !self.task_names.contains(name) {
+            self.reserved_tasks += 1;
+            self.add_top(&Frame::task(name));
+        }
+    }
+
+    fn add_top(&mut self, frame: &Frame<&str>) -> NodeId {
         let strings = self.symbols.string_count();
         let frames = self.symbols.frame_count();
         let nodes = self.trie.node_count();
-        let has_room = self.task_names.len() < LEDGER_NAMES_MAX || self.task_names.contains(name);
-        let frame = if has_room { Frame::task(name) } else { Frame::overflow() };
-        let frame = self.symbols.intern(&frame);
+        let frame = self.symbols.intern(frame);
         let node = self.trie.insert_past_limit(NodeId::ROOT, frame);
         self.note_new(strings, frames, nodes);
         node

@@ -2,8 +2,9 @@
 
 use super::*;
 use crate::ingest::{PendingDictionary, SliceOutcome};
-use crate::limits::{DICTIONARY_SLICE_ENTRIES, Limits};
-use crate::query::SummaryRow;
+use crate::limits::{DICTIONARY_SLICE_ENTRIES, Limits, RESERVED_NAMES_MAX};
+use crate::query::{SummaryRow, TaskComparisonQuery};
+use crate::shares::Account;
 
 const WORKERS: usize = 100;
 /// As many as one agent may have.
@@ -120,7 +121,9 @@ fn a_million_names_and_stacks_sum_exactly() {
     for (workers, is_sealed) in [(WORKERS, false), (WORKERS / 10, true)] {
         let collector = collector_with(Limits::default());
         let total = feed(&collector, workers, NAMES, ENDED);
-        assert_eq!(read(&collector.state.tree).task_names().len(), workers * NAMES);
+        // Each worker is another identity, which may add some although the first one has used up all.
+        let per_worker = NAMES + RESERVED_NAMES_MAX;
+        assert_eq!(read(&collector.state.tree).task_names().len(), workers * per_worker);
         if is_sealed {
             seal(&collector);
         }
@@ -136,6 +139,55 @@ fn a_million_names_and_stacks_sum_exactly() {
         if is_sealed {
             assert_eq!(summary(&collector, &[("task", "ended-7-x")]), [], "it may be among them");
         }
+    }
+}
+
+/// The stranger's names come first and are more than have totals of their own.
+#[test]
+fn a_name_with_time_is_shown_however_many_names_a_stranger_sends() {
+    const SENT: u64 = 10_500;
+    for is_sealed in [false, true] {
+        let collector = collector_with(Limits::default());
+        let mut stranger = TestWorker::new("stranger", 1);
+        let attachment = attach(&collector, &stranger, 0).attachment;
+        for half in [0..SENT / 2, SENT / 2..SENT] {
+            let tasks = half.map(|id| stranger.task(id + 1, &format!("z-{id}"), (10, Some(11))));
+            let tasks = tasks.collect();
+            let flush = stranger.flush(11, tasks);
+            assert!(send(&collector, &attachment, &mut stranger, &flush).starts_with("ack"));
+        }
+        if is_sealed {
+            seal(&collector);
+        }
+        let mut honest = TestWorker::new("honest", 2);
+        let hello = honest.hello();
+        let attached = at_once(collector.ingest.attach(&Account::of_test(2), hello, at(0)));
+        let tasks = vec![honest.task(1, "honest-task", (10, Some(15)))];
+        let flush = honest.flush(15, tasks);
+        let attachment = attached.unwrap().attachment;
+        assert_eq!(send(&collector, &attachment, &mut honest, &flush), "ack 1");
+        if is_sealed {
+            seal(&collector);
+        }
+
+        let rows = summary(&collector, &[]);
+        let own = rows.iter().find(|row| &*row.name == "honest-task");
+        assert!(own.is_some_and(|row| row.outcomes.get(Outcome::Ok) == 1), "sealed: {is_sealed}");
+        assert_eq!(ended(&rows), SENT + 1);
+        assert!(rows.len() <= collector.state.limits.ledger_names_max + 1);
+        let pairs = [("from", "1000000"), ("to", "1000050"), ("limit", "10000")];
+        let pairs = pairs.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let query = TaskComparisonQuery::parse(&pairs, &collector.state, at(50)).unwrap();
+        let compared = collector.state.task_comparison(&query, &Cancel::default()).unwrap();
+        let ended = compared.names.iter().map(|row| row.after.ended).sum::<u64>();
+        assert_eq!(
+            (ended, compared.omitted),
+            (SENT, 1),
+            "one name is past the limit of the answer"
+        );
+        assert!(compared.names.iter().any(|row| row.name == "honest-task"), "sealed: {is_sealed}");
+        let metrics = collector.state.task_counters.by_name();
+        assert!(metrics.contains_key("honest-task"));
     }
 }
 

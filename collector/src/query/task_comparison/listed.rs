@@ -8,8 +8,8 @@ use profiler_core::{Outcome, TimeRange, Timestamp};
 use super::{NameTasks, judged};
 use crate::ledger::bucket;
 use crate::limits::LEDGER_NAMES_MAX;
+use crate::query::by_name::ByName;
 use crate::query::ended_each::EndedGroup;
-use crate::query::ended_tasks::ByName;
 use crate::significance::FALSE_ALARMS;
 
 /// A task that ended.
@@ -52,15 +52,20 @@ impl EndedTasksOf {
 #[must_use]
 pub fn compare_ended_tasks(before: &EndedTasksOf, after: &EndedTasksOf) -> TaskComparisonAnswer {
     let mut names = ByName::<NameTasks>::new(LEDGER_NAMES_MAX);
-    before.each(|group| names.of(group.name).before.count(&group));
-    after.each(|group| names.of(group.name).after.count(&group));
+    loop {
+        before.each(|group| names.of(group.name, group.weight_ns()).before.count(&group));
+        after.each(|group| names.of(group.name, group.weight_ns()).after.count(&group));
+        if !names.choose() {
+            break;
+        }
+    }
     names.names.values_mut().for_each(NameTasks::split);
     before.each(|group| {
-        let NameTasks { before: side, splits, .. } = names.of(group.name);
+        let NameTasks { before: side, splits, .. } = names.again(group.name);
         side.count_in_slice(&group, before.range, splits);
     });
     after.each(|group| {
-        let NameTasks { after: side, splits, .. } = names.of(group.name);
+        let NameTasks { after: side, splits, .. } = names.again(group.name);
         side.count_in_slice(&group, after.range, splits);
     });
     let (tests, names): (usize, Vec<NameComparison>) = judged(&names);

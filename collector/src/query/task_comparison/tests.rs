@@ -49,7 +49,7 @@ fn name_tasks(before_ms: &[u64], after_ms: &[u64]) -> NameTasks {
 /// The verdicts about the name and its three quantiles, if it is the only one.
 fn check_verdicts(before_ms: &[u64], after_ms: &[u64], expected: &str) {
     let mut names = ByName::<NameTasks>::new(10);
-    *names.of(&"load".into()) = name_tasks(before_ms, after_ms);
+    *names.of(&"load".into(), 1) = name_tasks(before_ms, after_ms);
     let (_, rows) = judged(&names);
     let [row] = &rows[..] else { panic!("one name: {rows:?}") };
     let words = [&row.verdict, &row.p50.verdict, &row.p90.verdict, &row.p99.verdict];
