@@ -102,6 +102,27 @@ impl Numbers {
         tops
     }
 
+    /// The store's numbers of what a table has in its column `task`, ascending.
+    fn tasks_in_store(&self, sum_table: SumTable, asked: &[NodeId]) -> Vec<NodeId> {
+        match sum_table {
+            SumTable::TransferSums => {
+                let known = (0u32..).zip(&self.links);
+                let is_asked =
+                    |(_, in_union): &(u32, &u32)| asked.binary_search(&NodeId(**in_union)).is_ok();
+                known.filter(is_asked).map(|(in_store, _)| NodeId(in_store)).collect()
+            }
+            SumTable::Samples
+            | SumTable::SamplesAll
+            | SumTable::Threads
+            | SumTable::Phases
+            | SumTable::PhaseSums
+            | SumTable::Durations
+            | SumTable::DurationSums
+            | SumTable::Totals
+            | SumTable::Cycles => self.tops_in_store(asked),
+        }
+    }
+
     /// The store's numbers of workers of the union, ascending.
     pub(crate) fn workers_in_store(&self, asked: &[WorkerNumber]) -> Vec<WorkerNumber> {
         let known = (0u32..).zip(&self.workers);
@@ -186,8 +207,7 @@ impl PartFile {
         let TableName::Sums(sum_table, _) = file.table else {
             return part.tables.scan(file, scan, visit);
         };
-        // Tasks of transfers are links, by which nobody asks.
-        let tasks = scan.tasks.map(|asked| part.numbers.tops_in_store(asked));
+        let tasks = scan.tasks.map(|asked| part.numbers.tasks_in_store(sum_table, asked));
         let workers = scan.workers.map(|asked| part.numbers.workers_in_store(asked));
         if tasks.as_ref().is_some_and(Vec::is_empty) || workers.as_ref().is_some_and(Vec::is_empty)
         {

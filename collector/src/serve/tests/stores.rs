@@ -1,5 +1,7 @@
 //! A reader of several collectors' stores answers as one collector that received everything.
 
+mod split;
+
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -11,6 +13,7 @@ use profiler_core::{
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use self::split::Extra;
 use super::client::{Client, get, request, send};
 use super::{ALL, PATIENCE, Running, ServeOptions, serve_with};
 use crate::adoption::{Adoption, AdoptionOptions, StoreWatch, adopt};
@@ -21,7 +24,7 @@ use crate::store::{Ack, Retention, StoreLocation, StorePlace};
 use crate::testing::{TestWorker, at};
 
 /// Queries of each kind. `{all}` stands for the range.
-const QUERIES: [&str; 34] = [
+const QUERIES: [&str; 50] = [
     "profile?{all}",
     "profile?{all}&by=line&outside=hidden",
     "profile?{all}&task=load&state=all",
@@ -56,7 +59,26 @@ const QUERIES: [&str; 34] = [
     "profile.collapsed?{all}",
     "profile.csv?{all}",
     "tasks.csv?{all}",
+    "profile?{all}&label=zone=a&state=all",
+    "profile?{all}&state=wait&by=line&threads=all",
+    "profile?run=run%20of%20w1",
+    "timeline?{all}&worker=w2&step=1s",
+    "timeline.csv?{all}",
+    "tasks?{all}&summary=true&label=zone=b",
+    "tasks/durations?{all}&task=store",
+    "transfers?{all}&peer=w2",
+    "transfers?{all}&summary=true&peer=w1&peer=w3",
+    "transfers?{all}&summary=true&type=Matrix",
+    "transfers?{all}&summary=true&direction=incoming&worker=w2",
+    "transfers?{all}&summary=true&task=load",
+    "transfers.csv?{all}",
+    "resources?{all}&step=10s&worker=w2",
+    "resources.csv?{all}&step=10s",
+    "workers/names",
 ];
+
+/// Queries with a name that no store has: the answer names the nearest ones.
+const MISTYPED: [&str; 2] = ["profile?{all}&task=lod", "tasks?{all}&worker=w33"];
 
 /// A collector of a place.
 async fn serve_at(place: &Path, name: &str) -> Running {
@@ -101,11 +123,17 @@ impl Twice {
 
     /// Ships a second with samples, tasks and telemetry of each kind.
     pub(super) async fn ship(&mut self) {
+        self.ship_with(&Extra::default()).await;
+    }
+
+    /// The same, and more.
+    async fn ship_with(&mut self, extra: &Extra) {
         let second = self.second;
         self.second += 1;
         let id = self.worker.id.to_string();
         let number = u64::try_from(second).unwrap();
         let worker = &mut self.worker;
+        extra.count(worker);
         // Each worker meets the stacks in another order.
         let stacks =
             ["load;main;parse:3", "load;@fetch;main;read", "store;main;write:9", "[no task];idle"];
@@ -127,13 +155,15 @@ impl Twice {
             ..TaskDetail::default()
         };
         let task = 10 * number;
-        let tasks = vec![
+        let mut tasks = extra.tasks(worker, second);
+        tasks.extend([
             worker.task_with(task + 1, "load", (second, Some(second + 2)), Some(detail)),
             worker.task(task + 2, &format!("{id}-only"), (second, Some(second + 1))),
             worker.task(task + 3, "store", (second, None)),
-        ];
+        ]);
         let mut flush = worker.flush(second, tasks);
-        let telemetry = telemetry(&id, second);
+        let mut telemetry = telemetry(&id, second);
+        extra.tell(&mut telemetry, second);
         worker.tell(&mut flush, telemetry);
         let dictionary = worker.dictionary();
         for client in &mut self.clients {
@@ -206,6 +236,12 @@ pub(super) async fn answers(running: &Running) -> Vec<(&'static str, Value)> {
             json!(lines)
         });
         all.push((query, sorted(body)));
+    }
+    for query in MISTYPED {
+        let path = format!("/api/v1/{}", query.replace("{all}", ALL));
+        let answer = get(running.address, &path).await;
+        assert_eq!(answer.status, 404, "{path}: {}", answer.body);
+        all.push((query, Value::String(answer.body)));
     }
     let workers = running.json("/api/v1/workers").await;
     all.push(("workers", workers["workers"].clone()));
