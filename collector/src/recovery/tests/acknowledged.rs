@@ -130,6 +130,27 @@ fn lost_records_of_late_data_are_named_in_answers_about_their_time() {
 }
 
 #[test]
+fn a_log_file_in_the_place_of_another_one_is_damage() {
+    let mut fleet = Fleet::new(2);
+    (0..6).for_each(|_| fleet.flush(&[0, 1], "load;main"));
+    let files = lock(&fleet.disk.0).files.clone();
+    let whole = held(&open(&SimDisk::of(files.clone())));
+    let logs: Vec<&String> = files.keys().filter(|name| name.ends_with(".wal")).collect();
+    assert!(logs.len() > 4, "{logs:?}");
+    for name in &logs {
+        for other in logs.iter().filter(|other| *other != name) {
+            let mut replaced = files.clone();
+            replaced.insert((*name).clone(), files[*other].clone());
+            let collector = open(&SimDisk::of(replaced));
+            let lost = collector.state.tables.manifest().lost_log.clone();
+            let is_named = lost.iter().any(|lost| lost.path == format!("wal/{name}"));
+            let is_whole = held(&collector) == whole;
+            assert!(is_named || is_whole, "{other} instead of {name}: {lost:?}");
+        }
+    }
+}
+
+#[test]
 fn sealed_late_data_does_not_extend_later_losses() {
     let mut fleet = Fleet::new(1);
     fleet.collector.log().limit_files(u64::MAX);

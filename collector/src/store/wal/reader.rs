@@ -110,7 +110,10 @@ struct LogFile {
     name: String,
     number: u64,
     length: u64,
+    /// `None` if it is damaged, or that of another file.
     header: Option<Header>,
+    /// The number in the header if it is that of another file, which was put in the place of this one.
+    other_number: Option<u64>,
 }
 
 /// As [`read_unchanged`]; then copies damaged files to quarantine, truncates the last file after its last
@@ -306,14 +309,16 @@ fn list(disk: &mut dyn LogDisk) -> Result<Vec<LogFile>, WalError> {
             WalError::Io { what, source }
         })?;
         let Some(head) = head else { continue };
-        let header = match Header::decode(&head) {
+        let decoded = match Header::decode(&head) {
             Ok(header) => Some(header),
             Err(HeaderError::Version(version)) => {
                 return Err(WalError::UnknownVersion { file: name, version });
             }
             Err(HeaderError::Damaged) => None,
         };
-        files.push(LogFile { name, number, length, header });
+        let header = decoded.filter(|header| header.number == number);
+        let other_number = decoded.map(|header| header.number).filter(|other| *other != number);
+        files.push(LogFile { name, number, length, header, other_number });
     }
     files.sort_unstable_by_key(|file| file.number);
     Ok(files)
@@ -342,6 +347,12 @@ fn read_file(
         return Ok(0);
     }
     let acknowledged = acknowledged.unwrap_or(0);
+    if let Some(other) = file.other_number {
+        let other = file_name(other);
+        let reason = format!("it is {other} by its header: its own records are lost");
+        contents.report(&file.name, 0..file.length.max(acknowledged), reason);
+        return Ok(0);
+    }
     // Not damage: the error may pass, and the log of a collector that starts without the file is removed
     // once it has sealed.
     let bytes = if_exists(disk.read(&file.name, READ_BYTES_MAX)).map_err(|source| {
