@@ -15,7 +15,7 @@ use crate::collector::{Collector, Settings};
 use crate::commit::Log;
 use crate::ingest::Ingest;
 use crate::late_hours::{LateHours, late_hours};
-use crate::limits::{LOST_LOG_MARGIN, nanoseconds};
+use crate::limits::{BEHIND_MAX, LOST_LOG_MARGIN, nanoseconds};
 use crate::rows::DisconnectReason;
 use crate::session::{Presence, SessionCell};
 use crate::state::CollectorState;
@@ -212,9 +212,14 @@ impl Collector {
 /// The lost parts of a log, with the time that they may be about. `manifest` is the version that needs the log.
 pub(crate) fn lost_log(manifest: &Manifest, found: &LogContents, now: Timestamp) -> Vec<LostLog> {
     let made_at = Timestamp::from_unix_ns(manifest.made_at_ns);
-    let from = Second::of(made_at.min(now).shifted(-nanoseconds(LOST_LOG_MARGIN)));
-    // Lost records may have had late data.
-    let from = found.data_from.map_or(from, |first| first.min(from)).0;
+    let ago = |span| Second::of(made_at.min(now).shifted(-nanoseconds(span)));
+    let recent = ago(LOST_LOG_MARGIN);
+    // Lost records may have had late data. Without a mark it may be as late as any.
+    let from = match found.data_from {
+        Some(first) => first.min(recent).0,
+        None if found.is_marked => recent.0,
+        None => ago(BEHIND_MAX).0,
+    };
     // The clock may have been set back meanwhile.
     let to = Second::of(made_at.max(now)).0.saturating_add(1);
     found.lost().map(|(path, reason)| LostLog { path, reason, from, to }).collect()

@@ -130,6 +130,45 @@ fn lost_records_of_late_data_are_named_in_answers_about_their_time() {
 }
 
 #[test]
+fn without_its_mark_a_lost_log_may_have_had_data_of_any_time() {
+    const DAY_S: i64 = 86_400;
+    let objects = Objects::memory();
+    let mut fleet = Fleet::over(SimDisk::of(Files::new()), objects.clone(), 1);
+    fleet.flush(&[0], "load;main");
+    fleet.collector.sealer.seal().unwrap();
+    // An agent that was cut off.
+    fleet.next_s = -3 * DAY_S;
+    fleet.flush(&[0], "load;main");
+    assert_eq!(fleet.acked.len(), 2);
+    let files = lock(&fleet.disk.0).files.clone();
+    let late = (-4 * DAY_S, -2 * DAY_S);
+    assert!(!names_damage(&open_over(&SimDisk::of(files.clone()), copied(&objects)), late));
+    let is_lost =
+        |files: Files| names_damage(&open_over(&SimDisk::of(files), copied(&objects)), late);
+    assert!(is_lost(Files::new()), "the log's folder was deleted");
+    let mut damaged = files.clone();
+    damaged.values_mut().filter(|bytes| bytes.len() > 100).for_each(|bytes| bytes[60] ^= 1);
+    assert!(is_lost(damaged.clone()), "the mark says how late the data is");
+    damaged.retain(|name, _| name.ends_with(".wal"));
+    // The file after it, so that its damage is not a torn write.
+    let (last, _) = newest(&damaged);
+    let after = format!("{:020}.wal", last[..20].parse::<u64>().unwrap() + 1);
+    damaged.insert(after, Vec::new());
+    assert!(is_lost(damaged), "neither log nor mark");
+}
+
+/// The same store, apart from what happens to the first one.
+fn copied(objects: &Objects) -> Objects {
+    let copy = Objects::memory();
+    for prefix in ["manifest", "tables"] {
+        for file in objects.list(prefix).unwrap() {
+            copy.put_new(&file.path, objects.get(&file.path).unwrap()).unwrap();
+        }
+    }
+    copy
+}
+
+#[test]
 fn a_log_file_in_the_place_of_another_one_is_damage() {
     let mut fleet = Fleet::new(2);
     (0..6).for_each(|_| fleet.flush(&[0, 1], "load;main"));

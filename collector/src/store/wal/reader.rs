@@ -41,7 +41,9 @@ pub(crate) struct LogContents {
     pub(crate) last_number: u64,
     /// Number and valid length of the last file.
     pub(super) end: Option<(u64, u64)>,
-    /// The first second of the log's data, lost data included; `None` if it is unknown.
+    /// Whether the log has a mark, which knows [`LogContents::data_from`].
+    pub(crate) is_marked: bool,
+    /// The first second of the log's data, lost data included; `None` if there is none, or no mark.
     pub(crate) data_from: Option<Second>,
 }
 
@@ -182,7 +184,8 @@ fn read_unchanged(
         files.retain(|file| file.number >= from);
     }
     let data_from = mark.and_then(|mark| mark.data_from);
-    let mut contents = LogContents { last_number, data_from, ..LogContents::default() };
+    let is_marked = mark.is_some();
+    let mut contents = LogContents { last_number, is_marked, data_from, ..LogContents::default() };
     // The file that the tables need is created with its first record if it is written once.
     let is_idle = disk.is_write_once() && files.is_empty();
     if !is_idle {
