@@ -24,6 +24,7 @@ use super::versions::Versions;
 use super::wal::{self, BucketDisk, LocalDisk, LogDisk};
 use crate::limits::{OWNER_WATCH, TABLE_CACHE_MEMORY_BYTES};
 use crate::rows::{ExpectedRow, LostTask, ResourceRow, RunRow, SessionRecord, TransferRow};
+use crate::sync::lock;
 
 /// Where one collector's store is.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -273,6 +274,18 @@ pub fn compact(location: &StoreLocation) -> Result<CompactionReport, StoreError>
 pub(crate) fn lost(manifest: &Manifest) -> Vec<Problem> {
     let problem = |(name, reason): (String, &str)| Problem { name, reason: reason.to_owned() };
     manifest.all_lost().map(problem).collect()
+}
+
+/// Damage that was found when a store was opened to be read: of newer versions, and of lists that are read whole.
+pub(crate) fn found_damaged(tables: &Tables) -> Vec<Problem> {
+    let versions = lock(&tables.versions);
+    let versions = versions.damaged_newest().map(|(version, reason)| Problem {
+        name: Manifest::path_of(*version),
+        reason: reason.clone(),
+    });
+    let lists = tables.damaged_lists().into_iter();
+    let lists = lists.map(|lost| Problem { name: lost.file.path(), reason: lost.reason });
+    versions.chain(lists).collect()
 }
 
 /// Rejects a wrong path: it must not be treated as an empty store, and no store may be created there.

@@ -77,7 +77,9 @@ pub use inspect::{
     Verification, compact, info, verify,
 };
 pub(crate) use inspect::{OpenStore, lost};
-pub use snapshot::{SnapshotFile, SnapshotStacks, SnapshotTable, StoreSnapshot};
+pub use snapshot::{
+    SnapshotFile, SnapshotStacks, SnapshotTable, StoreSnapshot, VerifiedFile, VerifiedFiles,
+};
 
 #[cfg(test)]
 pub(crate) mod tests;

@@ -3,25 +3,27 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use arrow_schema::{Schema, SchemaRef};
+use bytes::Bytes;
 use object_store::ObjectStore;
 use profiler_core::{Frame, FrameId, FrameKind, NodeId, Timestamp};
 
 use super::bucket::{self, StoreName, StorePlace, TableCache};
 use super::error::StoreError;
-use super::inspect::{Problem, StoreLocation, lost};
+use super::inspect::{Problem, StoreLocation, found_damaged, lost};
 use super::lists::{FrameRow, NodeRow, SealedTask, WorkerRow, kind_name};
 use super::load::StoredState;
 use super::manifest::{FileEntry, Manifest};
-use super::objects::Objects;
-use super::segment::{ListColumn, ListRow};
+use super::objects::{Object, Objects};
+use super::segment::{ListColumn, ListRow, open_checked};
 use super::table::TableName;
 use super::tables::Tables;
 use super::telemetry_lists::LinkRow;
 use crate::naming::{Addresses, Functions, Naming};
 use crate::rows::{ExpectedRow, LostTask, ResourceRow, RunRow, SessionRecord, TransferRow};
+use crate::sync::lock;
 
 /// One version of a store. Its files stay for at least 10 minutes after the next version was published.
 #[derive(Debug)]
@@ -32,8 +34,32 @@ pub struct StoreSnapshot {
     folder: Option<PathBuf>,
     frames: Vec<Frame>,
     nodes: Vec<(NodeId, FrameId)>,
-    reports: Vec<String>,
+    /// Found when the store was opened.
+    damaged: Vec<Problem>,
+    files: Arc<VerifiedFiles>,
 }
+
+/// Opens the files of a snapshot's tables. Each is verified before its first use.
+#[derive(Debug)]
+pub struct VerifiedFiles {
+    objects: Objects,
+    /// By path. The lock of one is held while it is verified.
+    states: Mutex<BTreeMap<String, Arc<Mutex<FileState>>>>,
+}
+
+/// Result of the verification of a file.
+#[derive(Debug, Default)]
+enum FileState {
+    #[default]
+    Unknown,
+    Intact,
+    /// The reason.
+    Damaged(String),
+}
+
+/// An open file that is as it was written.
+#[derive(Debug)]
+pub struct VerifiedFile(Object);
 
 /// A table of a snapshot.
 #[derive(Clone, Debug)]
@@ -59,6 +85,7 @@ pub struct SnapshotFile {
     pub rows: u64,
     /// The Unix seconds of its data; `None` for a table without time.
     pub seconds: Option<Range<u32>>,
+    entry: FileEntry,
 }
 
 /// All stacks of a store as a tree. Node 0 is the root; the parent of a node has a smaller number.
@@ -78,14 +105,16 @@ impl StoreSnapshot {
     pub fn read(location: &StoreLocation) -> Result<StoreSnapshot, StoreError> {
         let store = location.open()?;
         let (tables, state) = Tables::open_read_only(store.objects.clone())?;
-        let StoredState { frames, nodes, reports, .. } = state;
+        let StoredState { frames, nodes, .. } = state;
+        let files = VerifiedFiles { objects: store.objects.clone(), states: Mutex::default() };
         Ok(StoreSnapshot {
             manifest: tables.manifest(),
             objects: store.objects,
             folder: store.folder,
             frames,
             nodes,
-            reports,
+            damaged: found_damaged(&tables),
+            files: Arc::new(files),
         })
     }
 
@@ -95,11 +124,17 @@ impl StoreSnapshot {
         Timestamp::from_unix_ns(self.manifest.made_at_ns)
     }
 
-    /// Permanent losses of data.
+    /// Losses that are known before a table is read: permanent ones, and damage of versions, and of lists that are
+    /// read whole.
     #[must_use]
     pub fn lost(&self) -> Vec<Problem> {
-        let report = |reason: &String| Problem { name: "store".to_owned(), reason: reason.clone() };
-        lost(&self.manifest).into_iter().chain(self.reports.iter().map(report)).collect()
+        lost(&self.manifest).into_iter().chain(self.damaged.iter().cloned()).collect()
+    }
+
+    /// Opens the files of its tables.
+    #[must_use]
+    pub fn files(&self) -> Arc<VerifiedFiles> {
+        self.files.clone()
     }
 
     /// Where the files are.
@@ -124,6 +159,60 @@ impl StoreSnapshot {
     pub fn into_stacks(self) -> SnapshotStacks {
         let names = self.folder.as_ref().map(|folder| names(&folder.join("symbols"), &self.frames));
         SnapshotStacks { nodes: self.nodes, frames: self.frames, names: names.unwrap_or_default() }
+    }
+}
+
+impl VerifiedFiles {
+    /// Opens a file; `None` if it is damaged or missing. It has no rows then, and [`VerifiedFiles::damaged`] names it.
+    ///
+    /// # Errors
+    /// If a request to a bucket fails.
+    pub fn open(&self, file: &SnapshotFile) -> Result<Option<VerifiedFile>, StoreError> {
+        let state = lock(&self.states).entry(file.path.clone()).or_default().clone();
+        let mut state = lock(&state);
+        let opened = match *state {
+            FileState::Damaged(_) => return Ok(None),
+            FileState::Intact => self.objects.open(&file.path),
+            FileState::Unknown => open_checked(&self.objects, &file.entry),
+        };
+        match opened {
+            Ok(object) => {
+                *state = FileState::Intact;
+                Ok(Some(VerifiedFile(object)))
+            }
+            Err(StoreError::Damaged { reason, .. }) => {
+                *state = FileState::Damaged(reason);
+                Ok(None)
+            }
+            Err(error @ StoreError::Io { .. }) => {
+                *state = FileState::Damaged(error.to_string());
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The files that were found damaged or missing.
+    #[must_use]
+    pub fn damaged(&self) -> Vec<Problem> {
+        let states = lock(&self.states);
+        let problem = |(path, state): (&String, &Arc<Mutex<FileState>>)| match &*lock(state) {
+            FileState::Damaged(reason) => {
+                Some(Problem { name: path.clone(), reason: reason.clone() })
+            }
+            FileState::Unknown | FileState::Intact => None,
+        };
+        states.iter().filter_map(problem).collect()
+    }
+}
+
+impl VerifiedFile {
+    /// Reads a part.
+    ///
+    /// # Errors
+    /// If the file does not have it, or cannot be read.
+    pub fn read(&self, range: Range<u64>) -> Result<Bytes, StoreError> {
+        self.0.read(range.start, range.end.saturating_sub(range.start))
     }
 }
 
@@ -194,7 +283,8 @@ impl SnapshotStacks {
 
 fn snapshot_file(file: &FileEntry) -> SnapshotFile {
     let seconds = file.start().zip(file.end()).map(|(start, end)| start.0..end.0);
-    SnapshotFile { path: file.path(), bytes: file.bytes, rows: file.rows, seconds }
+    let FileEntry { bytes, rows, .. } = *file;
+    SnapshotFile { path: file.path(), bytes, rows, seconds, entry: file.clone() }
 }
 
 fn schema(table: TableName) -> Schema {

@@ -12,7 +12,7 @@ use profiler_core::hash::KeyedMap;
 use super::error::StoreError;
 use super::links::Links;
 use super::lists::{SealedTask, WorkerRow};
-use super::manifest::{FileEntry, LostLog, Manifest, path};
+use super::manifest::{FileEntry, LostFile, LostLog, Manifest, path};
 use super::objects::Objects;
 use super::row::WorkerNumber;
 use super::seal_windows::SealBuffer;
@@ -341,6 +341,18 @@ impl Tables {
             lock(&self.open_files).close(file.id);
         }
         result
+    }
+
+    /// Files with names and numbers that were found damaged when the store was opened. A collector moves them to the
+    /// lost files of its manifest; a reader of its store cannot.
+    pub(super) fn damaged_lists(&self) -> Vec<LostFile> {
+        let manifest = self.manifest();
+        let damaged = lock(&self.damaged);
+        let lost = |(id, reason): (&u64, &String)| {
+            let file = manifest.file(*id).filter(|file| file.table.is_timeless())?.clone();
+            Some(LostFile { file, reason: reason.clone() })
+        };
+        damaged.iter().filter_map(lost).collect()
     }
 
     /// Closes files that were removed from the manifest.

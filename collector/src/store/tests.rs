@@ -1,6 +1,7 @@
 //! The tables as a whole: sealed data is in every tier, whatever happens to the files.
 
 mod columns;
+mod damage;
 mod faults;
 mod fleet;
 mod lookup;

@@ -233,7 +233,8 @@ fn union_manifest(version: u64, parts: &[Arc<UnionPart>]) -> Manifest {
             |file: &FileEntry| FileEntry { id: file.id | place << ID_BITS, ..file.clone() };
         let files = manifest.files.iter().filter(|file| !file.table.is_timeless());
         union.files.extend(files.map(in_union));
-        let lost = manifest.lost.iter();
+        let found = part.tables.damaged_lists();
+        let lost = manifest.lost.iter().chain(&found);
         union.lost.extend(
             lost.map(|lost| LostFile { file: in_union(&lost.file), reason: lost.reason.clone() }),
         );

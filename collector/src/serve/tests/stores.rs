@@ -1,5 +1,6 @@
 //! A reader of several collectors' stores answers as one collector that received everything.
 
+mod damage;
 mod split;
 
 use std::path::Path;

@@ -25,7 +25,7 @@ use super::super::table::TableName;
 use super::super::tier::Period;
 use super::bytes::{ChunkBytes, FileBytes};
 use super::column::{Columns, ListColumn, ListKind, ListRow, Values};
-use super::read::check_file;
+use super::read::open_checked;
 use super::schema::{check_facts, common_properties};
 use super::write::EncodedFile;
 use super::{bloom, decode_checked};
@@ -177,8 +177,7 @@ impl ListSegment {
         entry: &FileEntry,
     ) -> Result<ListSegment, StoreError> {
         let path = entry.path();
-        let object = Arc::new(objects.open(&path)?);
-        check_file(&object, entry)?;
+        let object = Arc::new(open_checked(objects, entry)?);
         let footer = decode_checked(&path, || {
             ParquetMetaDataReader::new().parse_and_finish(&FileBytes(object.clone()))
         })?;

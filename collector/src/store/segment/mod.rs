@@ -19,7 +19,7 @@ pub(crate) use column::{
     ColumnKind, Columns, ListColumn, ListKind, ListRow, Values, kinds, list_table, next,
 };
 pub(crate) use list::{ListSegment, ListWriter, encode_columns};
-pub(crate) use read::{ALL_COLUMNS, Batch, Cursor, Scan, Segment};
+pub(crate) use read::{ALL_COLUMNS, Batch, Cursor, Scan, Segment, open_checked};
 pub(crate) use schema::Compression;
 pub(crate) use write::{EncodedFile, SameRowTier, SegmentWriter};
 

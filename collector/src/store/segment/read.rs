@@ -98,8 +98,15 @@ pub(crate) struct Segment {
     pub(super) footer: ParquetMetaData,
 }
 
+/// Opens a file of a table, and verifies that it is as it was written. Every reader's way to a file's content.
+pub(crate) fn open_checked(objects: &Objects, entry: &FileEntry) -> Result<Object, StoreError> {
+    let object = objects.open(&entry.path())?;
+    check_file(&object, entry)?;
+    Ok(object)
+}
+
 /// Verifies the length and checksum of a file. A difference is damage.
-pub(crate) fn check_file(object: &Object, entry: &FileEntry) -> Result<(), StoreError> {
+fn check_file(object: &Object, entry: &FileEntry) -> Result<(), StoreError> {
     let bytes = object.bytes();
     if bytes != entry.bytes {
         let reason = format!("it has {bytes} bytes; {} were written", entry.bytes);
@@ -127,8 +134,7 @@ impl Segment {
         tier: Tier,
     ) -> Result<Segment, StoreError> {
         let path = entry.path();
-        let object = Arc::new(objects.open(&path)?);
-        check_file(&object, entry)?;
+        let object = Arc::new(open_checked(objects, entry)?);
         let footer = decode_checked(&path, || {
             ParquetMetaDataReader::new()
                 .with_column_index_policy(PageIndexPolicy::Optional)
