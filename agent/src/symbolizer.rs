@@ -22,13 +22,12 @@ use crate::ledger::{Ledger, SealedTasks};
 use crate::log;
 use crate::registry;
 use crate::sampler::{
-    AddressFrame, OTHER_THREADS, OverheadCounters, RawCycle, RawThread, RawThreadDump,
-    SamplerOptions, TreeDelta,
+    AddressFrame, OverheadCounters, RawCycle, RawThread, RawThreadDump, SamplerOptions, TreeDelta,
 };
 use crate::symbols::{Address, Resolver};
 use crate::sync::lock;
 use crate::sys::process::{thread_cpu_ns, thread_name};
-use crate::tables::Tables;
+use crate::tables::{StackNode, Tables};
 use crate::telemetry::collect::TelemetryCollector;
 use crate::threads;
 
@@ -69,7 +68,7 @@ pub(crate) struct Symbolizer {
     /// By the sampler's frame: the frames that it stands for, outermost first.
     frames: Vec<Vec<FrameId>>,
     /// By the sampler's node: the node in `tables`.
-    nodes: Vec<NodeId>,
+    nodes: Vec<StackNode>,
     ledger: Ledger,
     telemetry: TelemetryCollector,
     resolver: Resolver,
@@ -96,7 +95,7 @@ impl Symbolizer {
             tables,
             control,
             frames: Vec::new(),
-            nodes: vec![NodeId::ROOT],
+            nodes: vec![StackNode::ROOT],
             ledger: Ledger::new(options.task_rows_per_second),
             telemetry: TelemetryCollector::new(options.resource_interval),
             resolver: Resolver::of_this_process(options.symbols),
@@ -198,7 +197,7 @@ impl Symbolizer {
         let translate = |delta: &Delta| -> Delta {
             let entries = delta.entries().iter();
             let wanted = entries.filter(|(_, state, _)| raw.states.contains(*state));
-            wanted.map(|(node, state, time)| (nodes[node.index()], *state, *time)).collect()
+            wanted.map(|(node, state, time)| (nodes[node.index()].id, *state, *time)).collect()
         };
         let delta = translate(&raw.tree.delta);
         let threads = translate(&raw.tree.threads);
@@ -220,7 +219,7 @@ impl Symbolizer {
             name: thread_name(thread.id).into(),
             node: thread
                 .last
-                .map_or(NodeId::ROOT, |last| self.nodes[last.attribution.node.index()]),
+                .map_or(NodeId::ROOT, |last| self.nodes[last.attribution.node.index()].id),
             state: thread.last.map(|last| last.state),
             age_ns: thread.age_ns,
             blocked_ns: thread.blocked_ns,
@@ -256,7 +255,7 @@ impl Symbolizer {
                 drained = now;
             }
             let mut tables = lock(&self.tables);
-            let ids = named.iter().map(|frame| tables.symbols.intern(frame)).collect();
+            let ids = named.iter().map(|frame| tables.frame_id(frame)).collect();
             self.frames[address_frames[index]] = ids;
         });
         let unnamed = self.resolver.take_unnamed();
@@ -273,7 +272,7 @@ impl Symbolizer {
 
     /// The id of a frame that stands for no address.
     fn intern_marker(&mut self, frame: &AddressFrame) -> FrameId {
-        let intern = |frame: &Frame<&str>| lock(&self.tables).symbols.intern(frame);
+        let intern = |frame: &Frame<&str>| lock(&self.tables).frame_id(frame);
         match frame {
             AddressFrame::Task(name) => intern(&Frame::task(&registry::name(*name))),
             AddressFrame::Phase(name) => intern(&Frame::phase(&registry::name(*name))),
@@ -292,20 +291,13 @@ impl Symbolizer {
 
     fn add_nodes(&mut self, tree: &TreeDelta) {
         let mut tables = lock(&self.tables);
-        let Tables { symbols, trie } = &mut *tables;
         for (parent, frame) in &tree.nodes {
             let parent = self.nodes[parent.index()];
-            let path = &self.frames[frame.0 as usize];
-            let is_thread = |frame: FrameId| symbols.frame(frame).kind == FrameKind::Thread;
-            let node = match path[..] {
-                // A thread stays a thread when the tree is full: at most one more node per parent.
-                [thread] if is_thread(thread) => trie.insert(parent, thread).unwrap_or_else(|_| {
-                    let others = symbols.intern(&Frame::thread(OTHER_THREADS, 0));
-                    trie.insert_past_limit(parent, others)
-                }),
-                _ => path
-                    .iter()
-                    .fold(parent, |node, frame| trie.insert_or_overflow(node, *frame, symbols)),
+            let node = match self.frames[frame.0 as usize][..] {
+                [thread] if tables.symbols.frame(thread).kind == FrameKind::Thread => {
+                    tables.thread_node(parent, thread)
+                }
+                ref path => tables.node(parent, path),
             };
             self.nodes.push(node);
         }

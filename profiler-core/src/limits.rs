@@ -13,11 +13,12 @@ pub const WORKER_BYTES_MAX: usize = 256;
 /// Longest cause of a failure, in bytes.
 pub const CAUSE_BYTES_MAX: usize = 1024;
 
-/// Deepest tree that a decoder accepts: 512 frames, their inlined frames, and the first level.
+/// Deepest tree that agents send: the levels above a stack, and its functions with the inlined ones. An
+/// agent replaces the outer functions beyond it by one `[truncated]` node.
 pub const DEPTH_MAX: u32 = 1_000;
 
-/// Most frames of one sampled stack, before inlined frames are expanded. The outer frames beyond it
-/// become one `[truncated]` node.
+/// Most addresses of one sampled stack, each of which may stand for several inlined functions. The outer
+/// ones beyond it become one `[truncated]` node.
 pub const STACK_FRAMES_MAX: usize = 512;
 
 /// Most distinct nodes of one agent. Past it, new stacks count as `[overflow]` below their task.
@@ -25,6 +26,16 @@ pub const AGENT_NODES_MAX: usize = 1 << 20;
 
 /// Most distinct task names of one agent. Past it, new names count as `[overflow]`.
 pub const AGENT_TASK_NAMES_MAX: usize = 10_000;
+
+/// Most nodes of one agent on the wire, with the task names and `[overflow]` nodes beyond
+/// [`AGENT_NODES_MAX`].
+pub const DICTIONARY_NODES_MAX: usize = AGENT_NODES_MAX + AGENT_TASK_NAMES_MAX + 8;
+
+/// Most frames of one agent on the wire. Past it, new frames are `[overflow]`.
+pub const DICTIONARY_FRAMES_MAX: usize = DICTIONARY_NODES_MAX;
+
+/// Most strings of one agent on the wire. Past it, new texts are `[overflow]`.
+pub const DICTIONARY_STRINGS_MAX: usize = 2 * DICTIONARY_NODES_MAX;
 
 /// Largest encoded message, in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 4 << 20;

@@ -331,7 +331,7 @@ pub(crate) fn encode(seq: u64, batch: &Batch, tables: &Mutex<Tables>) -> Encoded
         ..encode_cycle(&batch.delta, span.range, span.quantum_ns)
     });
     let mut tables = lock(tables);
-    let mut index = |text: &str| tables.symbols.intern_string(text).0;
+    let mut index = |text: &str| tables.string_id(text).0;
     let tasks = batch.tasks.iter().map(|task| encode_task(task, &mut index)).collect();
     let mut flush = v1::Flush { seq, cycle, tasks, ..Default::default() };
     encode_telemetry(&batch.telemetry, &mut flush, &mut index);
