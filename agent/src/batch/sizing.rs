@@ -1,8 +1,11 @@
 //! How much room a batch takes, in memory and on the wire; and what keeps it within a limit:
 //! merging, splitting, and shedding the oldest rows.
+//!
+//! Room on the wire includes the names that are in the dictionary: the collector's log, whose records are
+//! limited too, has them in each record.
 
 use profiler_core::wire::weight_bytes_max;
-use profiler_core::{Delta, NodeId, TaskId, TaskRecord, TaskTotals, Ticks};
+use profiler_core::{Delta, NodeId, PhaseInterval, TaskId, TaskRecord, TaskTotals, Ticks};
 use rustc_hash::FxHashSet;
 
 use super::merge::{coarsen_totals, merge_telemetry, merge_totals};
@@ -186,7 +189,20 @@ pub(crate) fn row_bytes(task: &TaskRecord) -> usize {
     std::mem::size_of::<TaskRecord>() + task.name.len() + text_bytes(task) + detail
 }
 
-/// Bytes of the texts that a row carries on the wire; its names are in the dictionary.
+/// Bytes of the names of a row, which are in the dictionary.
+fn name_bytes(task: &TaskRecord) -> usize {
+    let detail = task.detail.as_deref().map_or(0, |detail| {
+        let keys: usize = detail.labels.iter().map(|(key, _)| key.len()).sum();
+        keys + phase_name_bytes(&detail.phases) + detail.type_name.len()
+    });
+    task.name.len() + detail
+}
+
+fn phase_name_bytes(phases: &[PhaseInterval]) -> usize {
+    phases.iter().map(|phase| phase.name.len()).sum()
+}
+
+/// Bytes of the other texts of a row.
 fn text_bytes(task: &TaskRecord) -> usize {
     let labels = task.detail.iter().flat_map(|detail| &detail.labels);
     let values: usize = labels.map(|(_, value)| value.len()).sum();
@@ -201,8 +217,9 @@ fn totals_bytes(totals: &TaskTotals) -> usize {
 
 /// Most bytes of a sum of tasks on the wire.
 fn totals_wire_bytes_max(totals: &TaskTotals) -> usize {
-    let TaskTotals { buckets, phases, .. } = totals;
-    TOTALS_BYTES_MAX + buckets.len() * BUCKET_BYTES_MAX + phases.len() * PHASE_BYTES_MAX
+    let TaskTotals { name, buckets, phases, .. } = totals;
+    let lists = buckets.len() * BUCKET_BYTES_MAX + phases.len() * PHASE_BYTES_MAX;
+    TOTALS_BYTES_MAX + lists + name.len() + phase_name_bytes(phases)
 }
 
 /// Most bytes of a row on the wire.
@@ -210,7 +227,7 @@ fn row_wire_bytes(task: &TaskRecord) -> usize {
     let lists = task.detail.as_ref().map_or(0, |detail| {
         detail.labels.len() * LABEL_BYTES_MAX + detail.phases.len() * PHASE_BYTES_MAX
     });
-    ROW_BYTES_MAX + text_bytes(task) + lists
+    ROW_BYTES_MAX + name_bytes(task) + text_bytes(task) + lists
 }
 
 /// As [`entries_within`], for items with a size of their own.
@@ -244,7 +261,7 @@ fn common_divisor(mut a: u64, mut b: u64) -> u64 {
 mod tests {
     use std::sync::Mutex;
 
-    use profiler_core::{Outcome, PhaseInterval, State, TaskDetail, TimeRange, Timestamp};
+    use profiler_core::{Outcome, State, TaskDetail, TimeRange, Timestamp};
     use proptest::prelude::*;
 
     use super::*;

@@ -9,7 +9,7 @@ trait RecordSize {
     /// Bytes in memory, as if no text were shared.
     fn memory_bytes(&self) -> usize;
 
-    /// Most bytes in a flush, without the texts that are in the dictionary.
+    /// Most bytes in a flush, with the texts that are in the dictionary.
     fn wire_bytes_max(&self) -> usize;
 }
 
@@ -23,7 +23,7 @@ impl RecordSize for TransferEvent {
     fn wire_bytes_max(&self) -> usize {
         // Fourteen fields, of which seven are long numbers.
         let keys: usize = self.keys.iter().map(|key| 3 + key.len()).sum();
-        120 + keys + self.cause.len()
+        120 + keys + self.cause.len() + self.peer.len() + self.type_name.len()
     }
 }
 
@@ -43,7 +43,7 @@ impl RecordSize for ExpectedTasks {
     }
 
     fn wire_bytes_max(&self) -> usize {
-        34
+        34 + self.name.len()
     }
 }
 

@@ -161,8 +161,8 @@ fn telemetry_fills_the_room_that_rows_leave_in_a_message() {
         assert_eq!(sizes, expected, "{flush_bytes_max}");
     };
     check(1 << 20, &[(2, 20)]);
-    // A row takes at most 116 bytes, a transfer 126.
-    check(512 + 232 + 12 * 126, &[(2, 12), (0, 8)]);
+    // With their names, a row takes at most 120 bytes, a transfer 140.
+    check(512 + 240 + 12 * 140, &[(2, 12), (0, 8)]);
     let rest: Vec<_> = std::iter::once((2, 0)).chain(std::iter::repeat_n((0, 2), 10)).collect();
-    check(512 + 232 + 100, &rest);
+    check(512 + 240 + 100, &rest);
 }
