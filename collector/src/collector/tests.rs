@@ -300,6 +300,7 @@ fn check_refused(change: impl FnOnce(&mut v1::Flush), expected: &str) {
     let view = &collector.fleet(&Default::default(), at(0)).epochs[0];
     assert_eq!((view.rejected, view.last_rejection.as_deref()), (1, Some(expected)));
     assert_eq!((view.acked_seq, view.stored_ns), (0, 0), "a refusal is no acknowledgment");
+    assert_eq!(view.unaccounted_ns(), 0, "what it had counts as lost at once");
 
     worker.note_refused(3);
     worker.count("load;main", State::Lock, 4);
@@ -488,6 +489,7 @@ mod lost;
 mod many;
 mod phases;
 mod quotas;
+mod rejections;
 mod seconds;
 mod sums;
 mod telemetry;

@@ -6,6 +6,7 @@ use profiler_core::wire::{ThreadDump, decode_applied, decode_thread_dump, encode
 use profiler_core::{Epoch, Settings, SettingsChange, ThreadSnapshot, Timestamp, WorkerId};
 use tokio::sync::{oneshot, watch};
 
+use super::rejection::note_rejection;
 use super::{Attachment, Ingest, StaleStream};
 use crate::agent_control::{ControlStream, ThreadDumpResult, control_channel};
 use crate::rows::Names;
@@ -107,7 +108,7 @@ impl Ingest {
         let mut session = attachment.session(received_at)?;
         match decode_applied(message) {
             Ok(applied) => session.applied = Some(applied),
-            Err(error) => session.note_refusal(&error.to_string()),
+            Err(error) => note_rejection(&attachment.cell, &mut session, &error.to_string()),
         }
         drop(session);
         self.settings_changed.send_replace(());

@@ -1,5 +1,8 @@
 //! Dictionaries: the tables that an agent adds to its session. A large one takes a while, in which others
 //! use the tree and the session. It is therefore applied in slices, each under their locks.
+//!
+//! An invalid entry is replaced and counted ([`InvalidEntries`]). If the whole dictionary were rejected, so
+//! would be every later flush: their nodes follow on those of the dictionary.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -7,9 +10,10 @@ use std::thread;
 
 use profiler_core::Timestamp;
 use profiler_core::wire::v1::{self, collector_message::Kind};
-use profiler_core::wire::{Marks, Translation};
+use profiler_core::wire::{InvalidEntries, Marks, Translation};
 
-use super::{Attachment, Ingest, StaleStream, refuse};
+use super::rejection::{note_rejection, refuse};
+use super::{Attachment, Ingest, StaleStream};
 use crate::limits::DICTIONARY_SLICE_ENTRIES;
 use crate::shares::{Account, Quota};
 use crate::state::CollectorState;
@@ -22,6 +26,7 @@ pub(crate) struct PendingDictionary<'a> {
     message: Cow<'a, v1::Dictionary>,
     /// Number of entries that the session held after the last slice; `None` before the first.
     applied: Option<Marks>,
+    invalid: Option<InvalidEntries>,
 }
 
 /// The outcome of a slice.
@@ -34,7 +39,7 @@ pub(crate) enum SliceOutcome {
 
 impl<'a> PendingDictionary<'a> {
     pub(crate) fn new(message: &'a v1::Dictionary) -> PendingDictionary<'a> {
-        PendingDictionary { message: Cow::Borrowed(message), applied: None }
+        PendingDictionary { message: Cow::Borrowed(message), applied: None, invalid: None }
     }
 
     /// Applies the next slice. Returns whether there are more. Past the account's quotas, new names and
@@ -46,7 +51,7 @@ impl<'a> PendingDictionary<'a> {
         account: &Account,
     ) -> Result<bool, DictionaryError> {
         if self.applied != Some(translation.marks()) {
-            translation.check(&self.message)?;
+            self.invalid = translation.check(&self.message)?;
             if let Cow::Borrowed(message) = self.message {
                 let tree = read(&state.tree);
                 let may_add = account.may_add_symbols(tree.free_symbol_bytes());
@@ -104,9 +109,22 @@ impl Ingest {
         let applied = pending.apply(&self.state, translation, &attachment.account);
         Ok(match applied {
             Ok(true) => SliceOutcome::More,
-            Ok(false) => SliceOutcome::Done,
+            Ok(false) => {
+                if let Some(invalid) = &pending.invalid {
+                    note_rejection(&attachment.cell, &mut session, &in_words(invalid));
+                }
+                SliceOutcome::Done
+            }
             // A dictionary has no send time, so a refusal of it carries no receipt.
-            Err(error) => SliceOutcome::Refused(refuse(&mut session, 0, error.to_string(), None)),
+            Err(error) => {
+                let reason = error.to_string();
+                SliceOutcome::Refused(refuse(&attachment.cell, &mut session, 0, reason, None))
+            }
         })
     }
+}
+
+/// The reason of a dictionary's rejected part.
+fn in_words(InvalidEntries { count, first }: &InvalidEntries) -> String {
+    format!("{count} entries of a dictionary, stored as [truncated] or [overflow]: {first}")
 }

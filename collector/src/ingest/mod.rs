@@ -8,11 +8,13 @@ mod control;
 mod dictionary;
 mod moved;
 mod received;
+mod rejection;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use std::time::Duration;
 
+use profiler_core::wire::cycle_weight_ns;
 use profiler_core::wire::v1::{self, collector_message::Kind};
 use profiler_core::{Epoch, Timestamp, WorkerId};
 use tokio::sync::{Notify, oneshot, watch};
@@ -44,6 +46,7 @@ pub(crate) use control::{PendingThreadDump, SettingsView};
 #[cfg(test)]
 pub(crate) use dictionary::{PendingDictionary, SliceOutcome};
 pub(crate) use received::ReceivedFlush;
+use rejection::refuse;
 
 /// Any agent can cause these lines.
 static DUPLICATED: LineLimit = LineLimit::new();
@@ -485,8 +488,10 @@ impl Ingest {
                 }
                 Err(error) if flushes.is_empty() => {
                     let mut session = attachment.session(last.at)?;
-                    session.refuse_next_flush();
-                    let answer = refuse(&mut session, seq, error.to_string(), receipt());
+                    session.refuse_next_flush(flush.cycle.as_ref().map_or(0, cycle_weight_ns));
+                    let reason = error.to_string();
+                    let cell = &attachment.cell;
+                    let answer = refuse(cell, &mut session, seq, reason, receipt());
                     return Ok(Verdict::Answer(answer));
                 }
                 Err(_) => break,
@@ -579,18 +584,4 @@ impl Ingest {
             sent_at_ns: self.state.clock.now().unix_ns(),
         }
     }
-}
-
-/// Refuses a message. The refusal carries the size of the dictionary that the collector holds.
-fn refuse(session: &mut Session, seq: u64, reason: String, receipt: Option<v1::Receipt>) -> Kind {
-    session.note_refusal(&reason);
-    let marks = session.translation.marks();
-    Kind::Refusal(v1::Refusal {
-        seq,
-        reason,
-        strings: marks.strings,
-        frames: marks.frames,
-        nodes: marks.nodes,
-        receipt,
-    })
 }

@@ -41,7 +41,7 @@ impl CollectorState {
                 Presence::Away(_) => totals.away += 1,
                 Presence::Gone(_) => totals.gone += 1,
             }
-            let account = session.account.unwrap_or_default();
+            let account = session.account().unwrap_or_default();
             let add = |sum: &mut u64, value: u64| *sum = sum.saturating_add(value);
             add(&mut totals.accepted_ns, account.accepted_ns);
             add(&mut totals.stored_ns, session.stored_ns);

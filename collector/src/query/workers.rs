@@ -242,7 +242,7 @@ fn attention(cell: &SessionCell, session: &Session, now: Timestamp) -> Attention
     if ended.is_none() && has_agent && silent_ns > nanoseconds(SILENT_AFTER) {
         return Attention::Ended;
     }
-    let account = session.account.unwrap_or_default();
+    let account = session.account().unwrap_or_default();
     let lost = [
         account.lost_rejected_ns,
         account.lost_by_collector_ns,
@@ -351,7 +351,7 @@ impl CollectorState {
             ticks: session.ticks,
             acked_seq: session.acked_seq,
             stored_ns: session.stored_ns,
-            account: session.account.unwrap_or_default(),
+            account: session.account().unwrap_or_default(),
             rejected: session.rejected,
             last_rejection: session.last_rejection.clone(),
             running: 0,

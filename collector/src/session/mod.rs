@@ -5,6 +5,7 @@
 
 mod flush;
 mod hello;
+mod refused;
 mod registry;
 
 use std::sync::{Arc, Mutex};
@@ -20,6 +21,7 @@ use crate::sync::lock;
 
 pub(crate) use flush::FlushChecker;
 pub(crate) use hello::{HelloError, check_hello};
+use refused::RefusedWeight;
 pub(crate) use registry::{NoRoom, OpenSession, Registry};
 
 /// A session and its immutable key.
@@ -50,7 +52,7 @@ impl SessionCell {
             acked_seq: session.acked_seq,
             stored_ns: session.stored_ns,
             ticks: session.ticks,
-            account: session.account,
+            account: session.account(),
             clock: session.clock,
             first_seen: session.first_seen,
             last_seen: session.last_seen,
@@ -78,10 +80,12 @@ pub(crate) struct Session {
     next_seq: u64,
     /// Applied weight.
     pub(crate) stored_ns: u64,
-    pub(crate) account: Option<v1::LossAccount>,
+    /// Of the last flush that was applied.
+    account: Option<v1::LossAccount>,
+    refused: RefusedWeight,
     pub(crate) clock: Option<v1::Clock>,
     pub(crate) ticks: Ticks,
-    /// Number of rejected flushes and dictionaries.
+    /// Number of messages that were rejected, whole or in part.
     pub(crate) rejected: u64,
     pub(crate) last_rejection: Option<String>,
     pub(crate) first_seen: Timestamp,
@@ -165,6 +169,7 @@ impl Session {
         now: Timestamp,
     ) -> (u64, oneshot::Receiver<Displaced>) {
         self.next_seq = self.acked_seq.max(answered_seq).saturating_add(1);
+        self.refused.note_stream(answered_seq);
         let (sender, taken_over) = oneshot::channel();
         self.note_seen(now);
         self.generation += 1;
@@ -240,6 +245,7 @@ impl Session {
         self.stored_ns = record.stored_ns;
         self.ticks = record.ticks;
         self.account = record.account;
+        self.refused = RefusedWeight::of(record.account.map_or(0, |it| it.lost_rejected_ns));
         self.clock = record.clock;
         self.first_seen = record.first_seen;
         self.last_seen = record.last_seen;
@@ -261,8 +267,25 @@ impl Session {
 
     /// Records that the next flush is refused. It does not count as acknowledged: an agent that does not
     /// learn of the refusal must send it again, to be refused again and to count what it lost.
-    pub(crate) fn refuse_next_flush(&mut self) {
+    pub(crate) fn refuse_next_flush(&mut self, weight_ns: u64) {
+        self.refused.add(self.next_seq, weight_ns);
         self.next_seq = self.next_seq.saturating_add(1);
+    }
+
+    /// The agent's last account, with the refusals of which that does not tell yet. `None` if there is
+    /// neither.
+    pub(crate) fn account(&self) -> Option<v1::LossAccount> {
+        let refused_ns = self.refused.total_ns();
+        if self.account.is_none() && refused_ns == 0 {
+            return None;
+        }
+        let account = self.account.unwrap_or_default();
+        let later_ns = self.refused.after(self.acked_seq);
+        Some(v1::LossAccount {
+            accepted_ns: account.accepted_ns.saturating_add(later_ns),
+            lost_rejected_ns: account.lost_rejected_ns.max(refused_ns),
+            ..account
+        })
     }
 
     /// Counts a refusal and keeps its reason, for people.
@@ -276,6 +299,7 @@ impl Session {
         self.acked_seq = flush.seq;
         self.next_seq = flush.seq.saturating_add(1);
         self.account = Some(flush.account);
+        self.refused.note_account();
         self.clock = Some(flush.clock);
         self.stored_ns = self.stored_ns.saturating_add(flush.weight_ns);
         self.ticks += flush.ticks;

@@ -126,6 +126,13 @@ pub(super) fn sum_of_quanta(list: &[u8]) -> u64 {
     read(list).fold(0, |sum, (_, quanta)| sum.wrapping_add(quanta.unwrap_or(0)))
 }
 
+/// Sum of the weights by stack of a cycle in nanoseconds, whether or not it can be decoded. At most `u64::MAX`.
+#[must_use]
+pub fn cycle_weight_ns(cycle: &v1::Cycle) -> u64 {
+    let quanta = read(&cycle.samples).filter_map(|(_, quanta)| quanta);
+    quanta.fold(0u64, u64::saturating_add).saturating_mul(cycle.quantum_ns)
+}
+
 /// Decodes a cycle over a tree of `node_count` nodes, including the root. Returns its range by the
 /// agent's clock, and its weights by the agent's nodes.
 ///
@@ -237,6 +244,7 @@ mod tests {
                 let entries = model.unwrap();
                 let sum: u64 = entries.iter().map(|(_, quanta)| quanta).sum();
                 prop_assert_eq!(sum_of_quanta(&cycle.samples), sum);
+                prop_assert_eq!(cycle_weight_ns(&cycle), delta.total().total_ns());
                 let expected = entries.into_iter().map(|(position, quanta)| {
                     let node = u32::try_from(position / 7).unwrap();
                     let state = position % 7;
@@ -245,7 +253,7 @@ mod tests {
                 prop_assert_eq!(delta, expected.collect());
             }
             // Both ends compute with it before it is checked.
-            let _ = sum_of_quanta(&cycle.samples);
+            let _ = (sum_of_quanta(&cycle.samples), cycle_weight_ns(&cycle));
         }
     }
 

@@ -2,7 +2,10 @@
 //! epoch; after a reconnect the collector reports how much it still holds.
 
 use super::{WireError, check_size, v1};
-use crate::limits::{AGENT_NODES_MAX, AGENT_TASK_NAMES_MAX, DEPTH_MAX, NAME_BYTES_MAX};
+use crate::limits::{
+    DEPTH_MAX, DICTIONARY_FRAMES_MAX, DICTIONARY_NODES_MAX, DICTIONARY_STRINGS_MAX, NAME_BYTES_MAX,
+    bounded_name,
+};
 use crate::{CallTrie, Frame, FrameId, FrameKind, NodeId, StringId, SymbolTable, valid_build_id};
 
 /// How much of an agent's tables the collector holds. The default is an empty collector's: string 0
@@ -126,6 +129,25 @@ fn decode_kind(kind: i32) -> Result<FrameKind, WireError> {
     })
 }
 
+/// The invalid entries of a dictionary. They are stored in place of what they should be: a text that is too
+/// long is cut, a frame without a meaning is `[overflow]`, as is a node without a parent, and what is below
+/// [`DEPTH_MAX`] is `[truncated]`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct InvalidEntries {
+    /// Their number.
+    pub count: usize,
+    /// What is wrong with the first one.
+    pub first: WireError,
+}
+
+impl InvalidEntries {
+    /// Adds one if `checked` is an error.
+    fn note(found: &mut Option<InvalidEntries>, checked: Result<(), WireError>) {
+        let Err(error) = checked else { return };
+        found.get_or_insert(InvalidEntries { count: 0, first: error }).count += 1;
+    }
+}
+
 /// The receiver's side: maps one agent's ids to those of the receiver's tables.
 #[derive(Clone, Debug)]
 pub struct Translation {
@@ -171,18 +193,19 @@ impl Translation {
 
     /// Applies a dictionary: adds its new entries to `symbols` and `trie`. Past the limit of
     /// `trie`, a node maps to `[overflow]` below its first level. A frame keeps its time and loses a build
-    /// id that is not [valid](crate::valid_build_id).
+    /// id that is not [valid](crate::valid_build_id). Returns the other [invalid entries](InvalidEntries).
     ///
     /// # Errors
-    /// [`WireError`] if any entry is invalid; then nothing was applied.
+    /// As [`Translation::check`]; then nothing was applied.
     pub fn apply(
         &mut self,
         message: &v1::Dictionary,
         symbols: &mut SymbolTable,
         trie: &mut CallTrie,
-    ) -> Result<(), WireError> {
-        self.check(message)?;
-        self.apply_slice(message, symbols, trie, usize::MAX).map(|_| ())
+    ) -> Result<Option<InvalidEntries>, WireError> {
+        let invalid = self.check(message)?;
+        self.apply_slice(message, symbols, trie, usize::MAX)?;
+        Ok(invalid)
     }
 
     /// Applies at most `entries_max` of the new entries of a dictionary, so that a receiver can let
@@ -191,9 +214,6 @@ impl Translation {
     ///
     /// # Errors
     /// [`WireError`] if the message does not follow on what was applied.
-    ///
-    /// # Panics
-    /// If the message was not checked.
     pub fn apply_slice(
         &mut self,
         message: &v1::Dictionary,
@@ -210,44 +230,79 @@ impl Translation {
         };
         let strings = message.strings.len() - fresh.strings;
         let frames = message.frames.len() - fresh.frames;
-        let nodes = message.node_frames.len() - fresh.nodes;
+        let nodes = node_count(message) - fresh.nodes;
         reserve_exactly(&mut self.strings, strings);
         reserve_exactly(&mut self.frames, frames);
         reserve_exactly(&mut self.nodes, nodes);
         reserve_exactly(&mut self.depths, nodes);
         for text in message.strings[fresh.strings..].iter().take(take(strings)) {
-            self.strings.push(symbols.intern_string(text));
+            self.strings.push(symbols.intern_string(&bounded_name(text)));
         }
         for frame in message.frames[fresh.frames..].iter().take(take(frames)) {
-            let string = |index: u32| self.strings[index as usize];
-            let given_build = string(frame.build_id);
-            let is_valid = symbols.string(given_build).is_empty()
-                || !valid_build_id(symbols.string(given_build)).is_empty();
-            self.invalid_build_ids += u64::from(!is_valid);
-            let frame = Frame {
-                kind: decode_kind(frame.kind)?,
-                function: string(frame.function),
-                file: string(frame.file),
-                line: frame.line,
-                module: string(frame.module),
-                build_id: if is_valid { given_build } else { StringId(0) },
-                offset: frame.offset,
-                inlined: frame.inlined,
+            let Ok(mut frame) = self.decode_frame(frame) else {
+                self.frames.push(symbols.intern(&Frame::overflow()));
+                continue;
             };
+            let build_id = symbols.string(frame.build_id);
+            if !build_id.is_empty() && valid_build_id(build_id).is_empty() {
+                self.invalid_build_ids += 1;
+                frame.build_id = StringId(0);
+            }
             self.frames.push(symbols.intern_ids(frame));
         }
-        let pairs = message.node_parent_gaps.iter().zip(&message.node_frames);
-        for (gap, frame) in pairs.skip(fresh.nodes).take(take(nodes)) {
-            let parent = self.nodes.len() - *gap as usize;
-            let frame = self.frames[*frame as usize];
-            let node = trie.insert_or_overflow(self.nodes[parent], frame, symbols);
-            self.nodes.push(node);
-            self.depths.push(self.depths[parent] + 1);
+        for (gap, frame) in nodes_of(message).skip(fresh.nodes).take(take(nodes)) {
+            let frame = self.frames.get(frame as usize).copied();
+            let frame = frame.unwrap_or_else(|| symbols.intern(&Frame::overflow()));
+            self.add_node(self.parent_of(self.nodes.len(), gap).ok(), frame, symbols, trie);
         }
         let end = self.fresh(message)?;
         Ok(end.strings < message.strings.len()
             || end.frames < message.frames.len()
-            || end.nodes < message.node_frames.len())
+            || end.nodes < node_count(message))
+    }
+
+    fn decode_frame(&self, frame: &v1::Frame) -> Result<Frame<StringId>, WireError> {
+        check_frame(frame, self.strings.len())?;
+        let string = |index: u32| self.strings[index as usize];
+        Ok(Frame {
+            kind: decode_kind(frame.kind)?,
+            function: string(frame.function),
+            file: string(frame.file),
+            line: frame.line,
+            module: string(frame.module),
+            build_id: string(frame.build_id),
+            offset: frame.offset,
+            inlined: frame.inlined,
+        })
+    }
+
+    /// Adds the agent's next node below another one of its nodes. Without a parent it is `[overflow]`.
+    fn add_node(
+        &mut self,
+        parent: Option<usize>,
+        frame: FrameId,
+        symbols: &mut SymbolTable,
+        trie: &mut CallTrie,
+    ) {
+        let Some(parent) = parent else {
+            let overflow = symbols.intern(&Frame::overflow());
+            self.nodes.push(trie.insert_past_limit(NodeId::ROOT, overflow));
+            return self.depths.push(1);
+        };
+        let depth = self.depths[parent] + 1;
+        let parent = self.nodes[parent];
+        let is_too_deep = u32::from(depth) > DEPTH_MAX;
+        let place = trie.node(parent).filter(|(above, _)| is_too_deep && *above != NodeId::ROOT);
+        let node = match place {
+            // Beside the deepest node that is allowed.
+            Some((above, _)) => {
+                let truncated = symbols.intern(&Frame::truncated());
+                trie.insert_or_overflow(above, truncated, symbols)
+            }
+            None => trie.insert_or_overflow(parent, frame, symbols),
+        };
+        self.nodes.push(node);
+        self.depths.push(if is_too_deep { depth - 1 } else { depth });
     }
 
     /// Where the new entries of a message start.
@@ -256,69 +311,62 @@ impl Translation {
         Ok(Fresh {
             strings: skip("strings", message.string_base, message.strings.len(), held.strings)?,
             frames: skip("frames", message.frame_base, message.frames.len(), held.frames)?,
-            nodes: skip("nodes", message.node_base, message.node_frames.len(), held.nodes)?,
+            nodes: skip("nodes", message.node_base, node_count(message), held.nodes)?,
         })
     }
 
-    /// Checks a whole message, before any of it is used.
+    /// Checks a whole message, before any of it is used. Returns its [invalid entries](InvalidEntries), which
+    /// cost no other one.
     ///
     /// # Errors
-    /// [`WireError`] if any entry is invalid.
-    pub fn check(&self, message: &v1::Dictionary) -> Result<(), WireError> {
+    /// [`WireError`] if the message does not follow on what was applied, or makes a table too large.
+    pub fn check(&self, message: &v1::Dictionary) -> Result<Option<InvalidEntries>, WireError> {
         let fresh = self.fresh(message)?;
-        let left = message.node_parent_gaps.len();
-        let right = message.node_frames.len();
-        if left != right {
-            return Err(WireError::Uneven {
-                what: "node_parent_gaps and node_frames",
-                left,
-                right,
-            });
-        }
         let new_strings = &message.strings[fresh.strings..];
         let new_frames = &message.frames[fresh.frames..];
-        for text in new_strings {
-            check_size("a name, in bytes,", text.len(), NAME_BYTES_MAX)?;
-        }
         let strings = self.strings.len() + new_strings.len();
         let frames = self.frames.len() + new_frames.len();
-        check_size("the table of strings", strings, STRINGS_MAX)?;
-        check_size("the table of frames", frames, FRAMES_MAX)?;
-        for frame in new_frames {
-            decode_kind(frame.kind)?;
-            for index in [frame.function, frame.file, frame.module, frame.build_id] {
-                in_table("string", index, strings)?;
-            }
+        let nodes = self.nodes.len() + node_count(message) - fresh.nodes;
+        check_size("the table of strings", strings, DICTIONARY_STRINGS_MAX)?;
+        check_size("the table of frames", frames, DICTIONARY_FRAMES_MAX)?;
+        check_size("the table of nodes", nodes, DICTIONARY_NODES_MAX)?;
+        let mut invalid = None;
+        for text in new_strings {
+            let checked = check_size("a name, in bytes,", text.len(), NAME_BYTES_MAX);
+            InvalidEntries::note(&mut invalid, checked);
         }
-        self.check_nodes(message, fresh.nodes, frames)
+        for frame in new_frames {
+            InvalidEntries::note(&mut invalid, check_frame(frame, strings));
+        }
+        let mut depths: Vec<u16> = Vec::with_capacity(nodes - self.nodes.len());
+        for (gap, frame) in nodes_of(message).skip(fresh.nodes) {
+            let checked = self.check_node(&mut depths, gap);
+            InvalidEntries::note(&mut invalid, checked.and(in_table("frame", frame, frames)));
+        }
+        Ok(invalid)
     }
 
-    fn check_nodes(
-        &self,
-        message: &v1::Dictionary,
-        skip: usize,
-        frames: usize,
-    ) -> Result<(), WireError> {
-        let mut depths: Vec<u16> = Vec::new();
-        let nodes = message.node_parent_gaps.iter().zip(&message.node_frames);
-        for (gap, frame) in nodes.skip(skip) {
-            let id = self.nodes.len() + depths.len();
-            in_table("frame", *frame, frames)?;
-            let parent = id.checked_sub(*gap as usize).filter(|parent| *parent < id).ok_or(
-                WireError::Invalid {
-                    what: "a node's distance to its parent",
-                    value: (*gap).into(),
-                    allowed: "at least 1 and at most the node's id",
-                },
-            )?;
-            let depth = match parent.checked_sub(self.depths.len()) {
-                None => self.depths[parent],
+    /// Checks the node after those of `depths`, and adds its depth.
+    fn check_node(&self, depths: &mut Vec<u16>, gap: u32) -> Result<(), WireError> {
+        let parent = self.parent_of(self.nodes.len() + depths.len(), gap);
+        let above =
+            parent.as_ref().map_or(0, |parent| match parent.checked_sub(self.depths.len()) {
+                None => self.depths[*parent],
                 Some(new) => depths[new],
-            } + 1;
-            check_size("the depth of a stack", depth as usize, DEPTH_MAX as usize)?;
-            depths.push(depth);
-        }
-        check_size("the table of nodes", self.nodes.len() + depths.len(), NODES_MAX)
+            });
+        let checked = check_size("the depth of a stack", above as usize + 1, DEPTH_MAX as usize);
+        depths.push(if checked.is_ok() { above + 1 } else { above });
+        parent.and(checked)
+    }
+
+    /// The parent of the node `id`, which has that distance.
+    fn parent_of(&self, id: usize, gap: u32) -> Result<usize, WireError> {
+        let parent = id.checked_sub(gap as usize).filter(|parent| *parent < id);
+        parent.ok_or(WireError::Invalid {
+            what: "a node's distance to its parent",
+            value: gap.into(),
+            allowed: "at least 1 and at most the node's id",
+        })
     }
 
     /// The receiver's node for the agent's.
@@ -340,12 +388,6 @@ impl Translation {
     }
 }
 
-/// Room for one `[overflow]` node per task, in addition to an agent's own nodes.
-const NODES_MAX: usize = AGENT_NODES_MAX + AGENT_TASK_NAMES_MAX + 8;
-/// A node adds at most one frame, and a frame at most four strings, mostly shared.
-const FRAMES_MAX: usize = NODES_MAX;
-const STRINGS_MAX: usize = 2 * NODES_MAX;
-
 /// Reserves room for `more` entries with little slack, because thousands of agents have tables.
 fn reserve_exactly<T>(table: &mut Vec<T>, more: usize) {
     if table.capacity() - table.len() < more {
@@ -364,6 +406,25 @@ struct Fresh {
 fn skip(table: &'static str, base: u32, length: usize, held: u32) -> Result<usize, WireError> {
     let overlap = held.checked_sub(base).ok_or(WireError::Gap { table, base, held })?;
     Ok((overlap as usize).min(length))
+}
+
+/// Number of nodes of a message. Its two lists should be of equal length.
+fn node_count(message: &v1::Dictionary) -> usize {
+    message.node_parent_gaps.len().max(message.node_frames.len())
+}
+
+/// Distance to the parent, and frame, of each node of a message. Numbers that are missing are out of range.
+fn nodes_of(message: &v1::Dictionary) -> impl Iterator<Item = (u32, u32)> {
+    let number = |list: &[u32], index| list.get(index).copied().unwrap_or(u32::MAX);
+    (0..node_count(message)).map(move |index| {
+        (number(&message.node_parent_gaps, index), number(&message.node_frames, index))
+    })
+}
+
+fn check_frame(frame: &v1::Frame, strings: usize) -> Result<(), WireError> {
+    decode_kind(frame.kind)?;
+    let texts = [frame.function, frame.file, frame.module, frame.build_id];
+    texts.into_iter().try_for_each(|index| in_table("string", index, strings))
 }
 
 fn in_table(what: &'static str, index: u32, count: usize) -> Result<(), WireError> {
@@ -493,54 +554,141 @@ mod tests {
         assert_eq!(to.0.invalid_build_ids(), 2);
     }
 
-    fn check_rejected(change: impl FnOnce(&mut v1::Dictionary), expected: &str) {
+    /// A dictionary of two nodes, one below the other, changed.
+    fn changed(change: impl FnOnce(&mut v1::Dictionary)) -> v1::Dictionary {
         let mut symbols = SymbolTable::new();
         let frame = symbols.intern(&Frame::task("t"));
         let mut trie = CallTrie::new(10);
         trie.insert_path([frame, frame]).unwrap();
         let mut message = dictionary_since(&symbols, &trie, &mut Marks::default(), 10_000).unwrap();
         change(&mut message);
+        message
+    }
+
+    #[test]
+    fn a_dictionary_after_a_gap_is_rejected_whole() {
         let mut to = receiver(10);
+        let message = changed(|message| message.node_base = 2);
         let error = to.0.apply(&message, &mut to.1, &mut to.2).unwrap_err();
+        let expected = "the dictionary's nodes start at 2, but the receiver holds only 1";
         assert_eq!(error.to_string(), expected);
         assert_eq!(to.0.marks(), Marks::default(), "no part of a rejected message is applied");
         assert_eq!((to.1.string_count(), to.2.node_count()), (1, 1));
     }
 
+    fn check_invalid(
+        change: impl FnOnce(&mut v1::Dictionary),
+        (count, first): (usize, &str),
+        stacks: &[&[&str]],
+    ) {
+        let message = changed(change);
+        let mut to = receiver(2_000);
+        let invalid = to.0.apply(&message, &mut to.1, &mut to.2).unwrap().unwrap();
+        assert_eq!((invalid.count, &*invalid.first.to_string()), (count, first));
+        for (id, stack) in (1..).zip(stacks) {
+            let mut labels = labels(&to.1, &to.2, to.0.node(NodeId(id)).unwrap());
+            labels.reverse();
+            assert_eq!(labels, *stack);
+        }
+    }
+
     #[test]
-    fn invalid_dictionaries_are_rejected_whole() {
-        check_rejected(
-            |m| m.node_base = 2,
-            "the dictionary's nodes start at 2, but the receiver holds only 1",
-        );
-        check_rejected(|m| m.frames[0].file = 9, "string 9 is outside its table of 2");
-        check_rejected(|m| m.node_frames[1] = 7, "frame 7 is outside its table of 1");
-        check_rejected(
-            |m| m.node_parent_gaps[0] = 0,
-            "a node's distance to its parent is 0; it must be at least 1 and at most the node's id",
-        );
-        check_rejected(
-            |m| m.node_parent_gaps[1] = 3,
-            "a node's distance to its parent is 3; it must be at least 1 and at most the node's id",
-        );
-        check_rejected(
-            |m| m.strings[0] = "x".repeat(5000),
-            "a name, in bytes, is 5000; at most 4096 is allowed",
-        );
-        check_rejected(
-            |m| m.node_frames.push(0),
-            "node_parent_gaps and node_frames: 2 and 3 entries; the lengths must match",
-        );
-        check_rejected(
+    fn an_invalid_entry_is_replaced_and_costs_no_other_one() {
+        let both: &[&[&str]] = &[&["[overflow]"], &["[overflow]", "[overflow]"]];
+        let last: &[&[&str]] = &[&["t"], &["t", "[overflow]"]];
+        let alone: &[&[&str]] = &[&["t"], &["[overflow]"]];
+        check_invalid(|m| m.frames[0].file = 9, (1, "string 9 is outside its table of 2"), both);
+        check_invalid(
             |m| m.frames[0].kind = 99,
-            "a frame's kind is 99; it must be a FrameKind of this protocol version",
+            (1, "a frame's kind is 99; it must be a FrameKind of this protocol version"),
+            both,
         );
-        check_rejected(
+        check_invalid(|m| m.node_frames[1] = 7, (1, "frame 7 is outside its table of 1"), last);
+        check_invalid(
+            |m| m.node_parent_gaps[0] = 0,
+            (
+                1,
+                "a node's distance to its parent is 0; it must be at least 1 and at most the node's id",
+            ),
+            &[&["[overflow]"], &["[overflow]", "t"]],
+        );
+        check_invalid(
+            |m| m.node_parent_gaps[1] = 3,
+            (
+                1,
+                "a node's distance to its parent is 3; it must be at least 1 and at most the node's id",
+            ),
+            alone,
+        );
+        check_invalid(
+            |m| m.node_frames.push(0),
+            (
+                1,
+                "a node's distance to its parent is 4294967295; it must be at least 1 and at most the node's id",
+            ),
+            &[&["t"], &["t", "t"], &["[overflow]"]],
+        );
+        check_invalid(
+            |m| m.strings[0] = "x".repeat(5000),
+            (1, "a name, in bytes, is 5000; at most 4096 is allowed"),
+            &[&[&*bounded_name(&"x".repeat(5000))]],
+        );
+        let depth = DEPTH_MAX as usize;
+        let mut deep = vec!["t"; depth];
+        let whole = deep.clone();
+        deep[depth - 1] = "[truncated]";
+        let mut stacks: Vec<&[&str]> = (1..=depth).map(|depth| &whole[..depth]).collect();
+        stacks.extend([&deep[..]; 5]);
+        check_invalid(
             |m| {
-                m.node_parent_gaps = vec![1; 1_001];
-                m.node_frames = vec![0; 1_001];
+                m.node_parent_gaps = vec![1; depth + 5];
+                m.node_frames = vec![0; depth + 5];
             },
-            "the depth of a stack is 1001; at most 1000 is allowed",
+            (5, "the depth of a stack is 1001; at most 1000 is allowed"),
+            &stacks,
         );
+    }
+
+    proptest! {
+        /// Whatever is wrong with some entries, all are counted, and every node without a wrong one above it
+        /// keeps its stack.
+        #[test]
+        fn entries_of_any_content_cost_only_themselves(
+            from in tables(),
+            frames in prop::collection::vec((any::<prop::sample::Index>(), any::<u32>()), 0..4),
+            nodes in prop::collection::vec((any::<prop::sample::Index>(), any::<u32>(), any::<u32>()), 0..4),
+            entries_max in 1..200usize,
+        ) {
+            let message = dictionary_since(&from.0, &from.1, &mut Marks::default(), 10_000);
+            let Some(mut message) = message else { return Ok(()) };
+            let mut wrong_frames = std::collections::BTreeSet::new();
+            for (place, text) in frames {
+                let place = place.index(message.frames.len());
+                message.frames[place].function = text;
+                wrong_frames.insert(place);
+            }
+            let mut wrong_nodes = std::collections::BTreeSet::new();
+            for (place, gap, frame) in nodes {
+                let place = place.index(message.node_frames.len());
+                message.node_parent_gaps[place] = gap;
+                message.node_frames[place] = frame;
+                wrong_nodes.insert(place);
+            }
+            let mut to = receiver(1_000);
+            to.0.check(&message).unwrap();
+            while to.0.apply_slice(&message, &mut to.1, &mut to.2, entries_max).unwrap() {}
+            prop_assert_eq!(to.0.marks(), Marks::of(&from.0, &from.1));
+            for id in 1..from.1.node_count() {
+                let mut at = NodeId(id);
+                let mut is_right = true;
+                while let Some((parent, frame)) = from.1.node(at) {
+                    is_right &= !wrong_nodes.contains(&(at.index() - 1));
+                    is_right &= !wrong_frames.contains(&(frame.0 as usize));
+                    at = parent;
+                }
+                let here = labels(&to.1, &to.2, to.0.node(NodeId(id)).unwrap());
+                prop_assert!(!is_right || here == labels(&from.0, &from.1, NodeId(id)));
+            }
+        }
     }
 }

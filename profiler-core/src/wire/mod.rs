@@ -17,8 +17,10 @@ pub use control::{
     AppliedSettings, SignalBlocked, ThreadDump, decode_applied, decode_settings,
     decode_thread_dump, encode_applied, encode_settings, encode_thread_dump,
 };
-pub use cycle::{decode_cycle, decode_threads, encode_cycle, encode_weights, weight_bytes_max};
-pub use dictionary::{Marks, Translation, dictionary_since};
+pub use cycle::{
+    cycle_weight_ns, decode_cycle, decode_threads, encode_cycle, encode_weights, weight_bytes_max,
+};
+pub use dictionary::{InvalidEntries, Marks, Translation, dictionary_since};
 pub use entries::measure;
 pub use flush_delta::FlushDeltaCodec;
 pub use task::{TextAt, decode_detail, decode_task, encode_detail, encode_task};

@@ -213,12 +213,11 @@ fn past_every_limit_totals_stay_exact() {
     }
 }
 
-/// An agent cuts its stacks; what does not is refused, and its stream goes on.
+/// An agent cuts its stacks; what does not adds no more nodes than the limit on depth.
 #[test]
-fn a_stack_of_an_endless_recursion_is_refused() {
+fn a_stack_of_an_endless_recursion_is_cut() {
     let collector = collector(50);
-    let mut worker = TestWorker::new("w", 1);
-    let attachment = attach(&collector, &worker, 0).attachment;
+    let attachment = attach(&collector, &TestWorker::new("endless", 1), 0).attachment;
     let frame = v1::Frame { function: 1, ..Default::default() };
     let chain = v1::Dictionary {
         string_base: 1,
@@ -230,9 +229,17 @@ fn a_stack_of_an_endless_recursion_is_refused() {
         ..Default::default()
     };
     let refused = collector.ingest.receive_dictionary(&attachment, &chain, at(0)).unwrap();
-    let Some(Kind::Refusal(refusal)) = refused else { panic!("{refused:?}") };
-    assert_eq!(refusal.reason, "the depth of a stack is 1001; at most 1000 is allowed");
-    assert_eq!((refusal.strings, refusal.nodes), (1, 1), "nothing of it is held");
+    assert_eq!(refused, None);
+    let marks = lock(&attachment.cell.state).translation.marks();
+    assert_eq!((marks.strings, marks.frames, marks.nodes), (2, 1, 100_001));
+    // The root, 1,000 levels, and `[truncated]` in place of the last one.
+    assert_eq!(read(&collector.state.tree).node_count(), 1_002);
+    let view = &collector.fleet(&Default::default(), at(0)).epochs[0];
+    let reason = "99000 entries of a dictionary, stored as [truncated] or [overflow]: the depth of a stack is \
+                  1001; at most 1000 is allowed";
+    assert_eq!((view.rejected, view.last_rejection.as_deref()), (1, Some(reason)));
+    let mut worker = TestWorker::new("w", 1);
+    let attachment = attach(&collector, &worker, 0).attachment;
     let deep = format!("load{}", ";f".repeat(998));
     worker.count(&deep, State::Cpu, 7);
     let flush = worker.flush(1, vec![]);

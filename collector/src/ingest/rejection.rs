@@ -1,0 +1,39 @@
+//! Rejected messages: counted for people, logged, and answered.
+
+use profiler_core::wire::v1::{self, collector_message::Kind};
+
+use crate::log_limit::{Admitted, LineLimit};
+use crate::session::{Session, SessionCell};
+
+/// Any agent can cause these lines.
+static REJECTED: LineLimit = LineLimit::new();
+
+/// Refuses a message. The refusal carries the size of the dictionary that the collector holds.
+pub(super) fn refuse(
+    cell: &SessionCell,
+    session: &mut Session,
+    seq: u64,
+    reason: String,
+    receipt: Option<v1::Receipt>,
+) -> Kind {
+    note_rejection(cell, session, &reason);
+    let marks = session.translation.marks();
+    Kind::Refusal(v1::Refusal {
+        seq,
+        reason,
+        strings: marks.strings,
+        frames: marks.frames,
+        nodes: marks.nodes,
+        receipt,
+    })
+}
+
+/// Counts and logs that a message was rejected, whole or in part.
+pub(super) fn note_rejection(cell: &SessionCell, session: &mut Session, reason: &str) {
+    session.note_refusal(reason);
+    if let Some(Admitted { suppressed }) = REJECTED.admit() {
+        let worker = &*cell.worker.0;
+        let epoch = cell.epoch;
+        tracing::warn!(worker, %epoch, reason, suppressed, "rejected a message of an agent");
+    }
+}
