@@ -282,7 +282,7 @@ pub struct Epoch {
     pub acked_seq: u64,
     /// Sampled data, against stored and lost data.
     pub account: LossAccount,
-    /// Messages that were rejected.
+    /// Messages that were rejected, whole or in part, since the collector started.
     pub rejected: u64,
     /// Why the last one was.
     pub last_rejection: Option<String>,

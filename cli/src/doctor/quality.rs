@@ -6,7 +6,7 @@ use flamegraph::text::{counted, duration, percentage};
 use super::Finding;
 use super::collector::listed;
 use crate::view::tasks::cause;
-use crate::view::workers::elapsed_ns;
+use crate::view::workers::{elapsed_ns, rejections};
 use crate::zone;
 
 /// Agents flush each second. The page calls one that is silent for longer late, too.
@@ -26,7 +26,7 @@ pub(super) const FAILED: [&str; 3] = ["failed", "panicked", "lost"];
 
 /// The findings about what workers send.
 pub(super) fn quality(fleet: &WorkersAnswer) -> impl Iterator<Item = Finding> {
-    [late(fleet), losses(fleet), throttled(fleet)].into_iter().flatten()
+    [late(fleet), losses(fleet), rejected(fleet), throttled(fleet)].into_iter().flatten()
 }
 
 /// Connected workers that have been silent for seconds. Those that foreign profilers push are.
@@ -68,8 +68,18 @@ fn losses(fleet: &WorkersAnswer) -> Option<Finding> {
     Some(Finding::warn(
         "data loss",
         listed(&lost.collect::<Vec<_>>())?,
-        "check that the collector is reachable, has room on its disk and runs with --data; `emberline \
-         workers --wide` has the last rejection",
+        "check that the collector is reachable, has room on its disk and runs with --data",
+    ))
+}
+
+/// Workers of which the collector rejected messages.
+fn rejected(fleet: &WorkersAnswer) -> Option<Finding> {
+    let rejected: Vec<_> =
+        rejections(fleet).map(|(worker, text)| format!("{worker} ({text})")).collect();
+    Some(Finding::warn(
+        "messages",
+        listed(&rejected)?,
+        "compare the versions of agent and collector, and read the collector's log",
     ))
 }
 
@@ -147,10 +157,12 @@ mod tests {
         };
         let account =
             LossAccount { lost_queue_ns: 2_000_000_000, lost_tasks: 1, ..LossAccount::default() };
+        let last_rejection = Some("the flush's clock is missing".to_owned());
         let lives = [
             ("healthy", life()),
             ("hung", Epoch { last_seen: "2026-01-31T11:59:40Z".to_owned(), ..life() }),
             ("lossy", Epoch { account, ..life() }),
+            ("old", Epoch { rejected: 3, last_rejection, ..life() }),
             ("slow", Epoch { ticks_throttled: 3_000, ..life() }),
         ];
         let workers = lives
@@ -167,8 +179,11 @@ mod tests {
                                        is overloaded or unreachable
             warn  data loss          lossy (2.00 s beyond the agent's queue, 1 task record)
                                      → check that the collector is reachable, has room on
-                                       its disk and runs with --data; `emberline workers
-                                       --wide` has the last rejection
+                                       its disk and runs with --data
+            warn  messages           old (3 messages rejected, the last: the flush's clock
+                                     is missing)
+                                     → compare the versions of agent and collector, and read
+                                       the collector's log
             warn  sampling           samples skipped by the agent's CPU limit: slow (30.0%)
                                      → times stay true, stacks are coarser: sample less
                                        often (`emberline workers set --all --interval 20ms`)

@@ -16,6 +16,9 @@ use crate::grid::Grid;
 /// Most notes about quotas.
 const QUOTAS_NOTED_MAX: usize = 5;
 
+/// Most notes about workers whose messages were rejected.
+const REJECTIONS_NOTED_MAX: usize = 5;
+
 /// Most notes about workers that are not sampled in full.
 const MODES_NOTED_MAX: usize = 5;
 
@@ -108,6 +111,7 @@ impl View for WorkersAnswer {
         }
         notes.extend(COLUMNS.map(str::to_owned));
         notes.extend(lost_workers(self).map(|end| end.note(&self.now)));
+        notes.extend(rejection_notes(self));
         notes.extend(mode_notes(self));
         let epochs = self.workers.iter().flat_map(|worker| &worker.epochs);
         let tasks = epochs.map(|epoch| epoch.account.aggregated_tasks);
@@ -213,6 +217,32 @@ fn mode_notes(answer: &WorkersAnswer) -> Vec<String> {
     let more = limited.count();
     if more > 0 {
         notes.push(format!("{} are not sampled in full", counted(more as u64, "more worker")));
+    }
+    notes
+}
+
+/// Rejected messages of each life of a worker that has any, and why the last one was.
+pub(crate) fn rejections(answer: &WorkersAnswer) -> impl Iterator<Item = (&str, String)> {
+    let lives = answer
+        .workers
+        .iter()
+        .flat_map(|worker| worker.epochs.iter().map(|epoch| (&*worker.worker, epoch)));
+    lives.filter(|(_, epoch)| epoch.rejected > 0).map(|(worker, epoch)| {
+        let count = counted(epoch.rejected, "message");
+        let reason = epoch.last_rejection.as_deref().unwrap_or("the reason is not known");
+        (worker, format!("{count} rejected, the last: {}", printable(reason)))
+    })
+}
+
+/// A note for each of the first lives with rejected messages, and one that counts the others.
+fn rejection_notes(answer: &WorkersAnswer) -> Vec<String> {
+    let mut rejections = rejections(answer);
+    let noted = rejections.by_ref().take(REJECTIONS_NOTED_MAX);
+    let mut notes: Vec<String> =
+        noted.map(|(worker, text)| format!("{}: {text}", printable(worker))).collect();
+    let more = rejections.count();
+    if more > 0 {
+        notes.push(format!("messages of {} were rejected", counted(more as u64, "more worker")));
     }
     notes
 }

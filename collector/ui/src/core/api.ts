@@ -840,7 +840,7 @@ export type Epoch = {
   acked_seq: number,
   /** Sampled data, against stored and lost data. */
   account: LossAccount,
-  /** Messages that were rejected. */
+  /** Messages that were rejected, whole or in part, since the collector started. */
   rejected: number,
   /** Why the last one was. */
   last_rejection: string | null,

@@ -127,6 +127,8 @@ export interface Alert {
 /** Grows with the size of a loss: a dismissed alert returns when the loss has doubled. */
 const magnitude = (value: number) => Math.floor(Math.log2(Math.max(1, value)));
 
+const REJECTED_NEXT = 'compare the versions of agent and collector, and look into the log of the collector';
+
 /** Alerts of one life of a worker. */
 function epochAlerts(worker: string, epoch: Epoch, isNewest: boolean, nowNs: number): Alert[] {
   const { account } = epoch;
@@ -166,12 +168,22 @@ function epochAlerts(worker: string, epoch: Epoch, isNewest: boolean, nowNs: num
       isSince: true,
       cause: `${causes.join('; ')} (${process})`,
       next: isRejected
-        ? 'compare the versions of agent and collector, and look into the log of the collector'
+        ? REJECTED_NEXT
         : isQueue
           ? 'check that the collector runs, is reachable and has room on its disk'
           : 'run the collector with --data, so that it keeps what it acknowledged',
     });
   }
+  if (epoch.rejected > 0 && account.lost_rejected_ns === 0)
+    alerts.push({
+      id: `rejected_${epoch.epoch}_${magnitude(epoch.rejected)}`,
+      worker,
+      what: `sent ${quantity(epoch.rejected, 'message')} that the collector rejected, whole or in part`,
+      atMs: startedMs,
+      isSince: true,
+      cause: `${epoch.last_rejection ?? 'the reason is not known'} (${process})`,
+      next: REJECTED_NEXT,
+    });
   if (!isNewest || epoch.state === 'gone' || isPushed(epoch)) return alerts;
   const mode = epoch.sampler_mode ?? 'full';
   if (epoch.enabled && mode !== 'full')
