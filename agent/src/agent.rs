@@ -100,7 +100,9 @@ impl Agent {
         let limit = self.shipping.flush_timeout().min(FINISH_MAX);
         let until = Instant::now() + limit;
         if self.threads.are_here() {
-            self.shipping.request_finish(until - JOIN_RESERVE.min(limit / 4));
+            // A second call changes nothing.
+            let _ = self.threads.control.names_until.set(until - limit / 2);
+            self.shipping.request_finish(until - JOIN_RESERVE.min(limit / 4), limit);
             self.threads.stop(Some(until));
         }
         self.shipping.finish()

@@ -5,9 +5,9 @@
 //! changed and nobody else holds it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::{self, Thread};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use profiler_core::Settings;
 use profiler_core::wire::{SignalBlocked, ThreadDump};
@@ -32,6 +32,8 @@ pub(crate) struct Control {
     symbols: Mutex<SymbolExchange>,
     /// The sampler's thread, to be woken.
     sampler: OnceLock<Thread>,
+    /// When the symbolizer gives up finding names, because the agent ends.
+    pub(crate) names_until: Arc<OnceLock<Instant>>,
 }
 
 /// The latest settings that were requested.
@@ -103,6 +105,7 @@ impl Control {
             #[cfg(feature = "ship")]
             symbols: Mutex::default(),
             sampler: OnceLock::new(),
+            names_until: Arc::default(),
         }
     }
 

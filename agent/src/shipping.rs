@@ -125,9 +125,9 @@ impl Shipping {
         self.shipper.wakeups()
     }
 
-    /// Asks the ship thread to flush and end until then.
-    pub(crate) fn request_finish(&self, until: Instant) {
-        self.shipper.request_finish(until);
+    /// Asks the ship thread to flush and end until then, `limit` from now.
+    pub(crate) fn request_finish(&self, until: Instant, limit: Duration) {
+        self.shipper.request_finish(until, limit);
     }
 
     /// Returns the final report; a second call returns the same one.

@@ -90,6 +90,7 @@ impl Symbolizer {
         overhead: Arc<OverheadCounters>,
         control: Arc<Control>,
     ) -> Self {
+        let names_until = control.names_until.clone();
         Symbolizer {
             cycle_ns: options.cycle_ns,
             tables,
@@ -98,7 +99,7 @@ impl Symbolizer {
             nodes: vec![StackNode::ROOT],
             ledger: Ledger::new(options.task_rows_per_second),
             telemetry: TelemetryCollector::new(options.resource_interval),
-            resolver: Resolver::of_this_process(options.symbols),
+            resolver: Resolver::of_this_process(options.symbols).until(names_until),
             warned_unnamed: false,
             #[cfg(feature = "ship")]
             symbol_upload: options.symbol_upload,

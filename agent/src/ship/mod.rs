@@ -35,7 +35,7 @@ use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use profiler_core::limits::{LABELS_MAX, bounded_name};
 use profiler_core::wire::{PROTOCOL, v1};
@@ -56,6 +56,9 @@ use crate::control::{Control, ThreadDumpReply};
 use crate::log;
 use crate::sync::lock;
 use crate::tables::Tables;
+
+/// How long before its deadline an agent says Goodbye although answers are missing.
+const GOODBYE_RESERVE: Duration = Duration::from_millis(200);
 
 /// The collector's address, and the description of this worker.
 #[derive(Clone, Debug)]
@@ -131,6 +134,8 @@ struct Shared {
     wake: Arc<WakeFlag>,
     /// The deadline of the agent's end, once it is known.
     finish_by: Mutex<Option<Instant>>,
+    /// When to say Goodbye although answers are missing.
+    last_goodbye_at: Mutex<Option<Instant>>,
     /// Whether the last batch has been queued.
     is_complete: AtomicBool,
     connected: AtomicBool,
@@ -200,6 +205,7 @@ pub(crate) fn prepare(
         dump_reply: Mutex::new(None),
         wake: Arc::default(),
         finish_by: Mutex::new(None),
+        last_goodbye_at: Mutex::new(None),
         is_complete: AtomicBool::new(false),
         connected: AtomicBool::new(false),
         connects: AtomicU64::new(0),
@@ -260,8 +266,10 @@ impl Shipper {
     }
 
     /// Asks the thread to send all queued batches, wait for their acknowledgments, send Goodbye and
-    /// end, at `until` at the latest. Weight without acknowledgment is `unacked` in the report.
-    pub(crate) fn request_finish(&self, until: Instant) {
+    /// end, at `until` at the latest, which is `limit` from now. It says Goodbye shortly before in any case, so that the collector does
+    /// not take the end for a crash. Weight without acknowledgment is `unacked` in the report.
+    pub(crate) fn request_finish(&self, until: Instant, limit: Duration) {
+        *lock(&self.shared.last_goodbye_at) = Some(until - GOODBYE_RESERVE.min(limit / 4));
         *lock(&self.shared.finish_by) = Some(until);
         self.shared.wake.notify();
     }

@@ -394,7 +394,7 @@ impl<N: Network> Stream<'_, N> {
                 *self.probe_at = self.network.now() + self.probe_interval;
             }
             if next_stay.is_some() && lock(self.outbox).is_settled() {
-                self.say_goodbye(clock)?;
+                self.say_goodbye(true, clock)?;
                 break;
             }
             let idle_until = idle_since + self.session.poll_interval();
@@ -438,17 +438,19 @@ impl<N: Network> Stream<'_, N> {
                 is_pinged = false;
             }
         }
-        let Stream { mut call, network, is_settling, .. } = self;
+        let Stream { mut call, mut session, network, is_settling, .. } = self;
         let ending = async {
             call.close().await?;
-            while poll_fn(|context| call.poll_message(context)).await?.is_some() {}
-            Ok::<_, CallError>(())
+            while let Some(answer) = poll_fn(|context| call.poll_message(context)).await? {
+                session.receive(answer, clock.now())?;
+            }
+            Ok::<_, StreamError>(())
         };
         let is_heard = matches!(network.timeout(GOODBYE_TIMEOUT, ending).await, Some(Ok(())));
         match next_stay {
             Some(next) => Ok(StreamEnd::Left { next, is_settled: is_heard }),
             None if is_settling && !is_heard => Err(StreamError::Ended),
-            // Everything is acknowledged, so it does not matter how the stream ends.
+            // Everything is acknowledged or there is no time left, so it does not matter how the stream ends.
             None => Ok(StreamEnd::Finished),
         }
     }
@@ -466,20 +468,20 @@ impl<N: Network> Stream<'_, N> {
 
     /// Sends the next message. Returns whether that was Goodbye.
     fn send_next(&mut self, clock: &dyn AgentClock) -> Result<bool, StreamError> {
-        if let Some(next) = self.session.next_message(clock.now()) {
+        let is_late = self.is_late();
+        if !is_late && let Some(next) = self.session.next_message(clock.now()) {
             self.call.send(&stamp(next, clock, &mut self.codec))?;
             return Ok(false);
         }
-        let is_over = self.is_over();
-        if is_over {
-            self.say_goodbye(clock)?;
+        let is_last = is_late || self.is_over();
+        if is_last {
+            self.say_goodbye(self.is_settling, clock)?;
         }
-        Ok(is_over)
+        Ok(is_last)
     }
 
     /// Says that the agent ends, or that it has moved.
-    fn say_goodbye(&mut self, clock: &dyn AgentClock) -> Result<(), StreamError> {
-        let moved = self.is_settling || !self.shared.is_over();
+    fn say_goodbye(&mut self, moved: bool, clock: &dyn AgentClock) -> Result<(), StreamError> {
         let goodbye = message(agent_message::Kind::Goodbye(v1::Goodbye { moved }));
         Ok(self.call.send(&stamp(goodbye, clock, &mut self.codec))?)
     }
@@ -487,6 +489,12 @@ impl<N: Network> Stream<'_, N> {
     /// Whether nothing is left to ship here.
     fn is_over(&self) -> bool {
         if self.is_settling { lock(self.outbox).is_settled() } else { self.shared.is_over() }
+    }
+
+    /// Whether the agent's end is so near that no answer can be awaited.
+    fn is_late(&self) -> bool {
+        let last = *lock(&self.shared.last_goodbye_at);
+        !self.is_settling && last.is_some_and(|at| self.network.now() >= at)
     }
 
     /// Waits for the first event. Answers go before new messages, because they make room in the outbox.
@@ -499,13 +507,16 @@ impl<N: Network> Stream<'_, N> {
         if let Poll::Ready(answer) = self.call.poll_message(context) {
             return Poll::Ready(Ok(Event::Answer(answer?)));
         }
-        if has_room && (self.is_over() || self.session.has_next()) {
+        if has_room && (self.is_over() || self.is_late() || self.session.has_next()) {
             return Poll::Ready(Ok(Event::Room));
         }
         if self.network.now() >= silent_at {
             return Poll::Ready(Ok(Event::Silence));
         }
         self.network.poll_by(silent_at);
+        if let Some(at) = lock(&self.shared.last_goodbye_at).filter(|_| !self.is_settling) {
+            self.network.poll_by(at);
+        }
         self.network.set_answer_due(!has_room || lock(self.outbox).has_in_flight());
         Poll::Pending
     }

@@ -55,7 +55,7 @@ struct Started {
 
 impl Started {
     fn finish(self, limit: Duration) -> ShipReport {
-        self.shipper.request_finish(Instant::now() + limit);
+        self.shipper.request_finish(Instant::now() + limit, limit);
         drop(self.queue);
         self.thread.join().unwrap();
         self.shipper.report()
@@ -145,7 +145,8 @@ fn a_silent_peer_does_not_delay_the_end() {
 #[test]
 fn the_end_does_not_wait_for_batches_that_are_late() {
     let started = start(NOBODY, 1).unwrap();
-    started.shipper.request_finish(Instant::now() + Duration::from_millis(50));
+    let limit = Duration::from_millis(50);
+    started.shipper.request_finish(Instant::now() + limit, limit);
     started.thread.join().unwrap();
     assert!(!started.shipper.shared.is_complete());
 }

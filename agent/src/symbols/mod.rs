@@ -18,7 +18,8 @@ mod section;
 mod vdso;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
 use gimli::{Dwarf, DwarfFileType, SectionId};
 use profiler_core::limits::bounded_name;
@@ -59,6 +60,8 @@ pub(crate) struct Resolver {
     memory: Option<Pages>,
     /// Addresses that have no name because there was no memory to find it.
     unnamed: u64,
+    /// When to give up finding names, once that is known.
+    names_until: Arc<OnceLock<Instant>>,
     /// By build id: modules whose code was sampled.
     #[cfg(feature = "ship")]
     sampled: FxHashMap<Arc<str>, Arc<CodeModule>>,
@@ -80,6 +83,11 @@ impl Resolver {
     pub(crate) fn of_this_process(symbols: Symbols) -> Resolver {
         let program = std::fs::read_link("/proc/self/exe").ok();
         Resolver { symbols, program, ..Resolver::default() }
+    }
+
+    /// Gives up finding names at that time, once it is set: addresses are then left to the collector.
+    pub(crate) fn until(self, names_until: Arc<OnceLock<Instant>>) -> Resolver {
+        Resolver { names_until, ..self }
     }
 
     /// Resolves `addresses` in an order of its own. Passes each one's index and its functions to
@@ -107,6 +115,7 @@ impl Resolver {
             (module.map(|module| (&module.path, &module.build_id)), address)
         });
         let cache = ChunkCache::new(self.memory.take());
+        let names_until = self.names_until.clone();
         let same_module = |a: &usize, b: &usize| addresses[*a].module == addresses[*b].module;
         for group in order.chunk_by(same_module) {
             let module = addresses[group[0]].module;
@@ -114,7 +123,7 @@ impl Resolver {
             self.note_sampled(module);
             let mut open = None;
             match (module, &cache) {
-                (Some(module), _) if self.leaves(module) => {}
+                (Some(module), _) if self.leaves(module) || is_late(&names_until) => {}
                 (Some(module), Some(cache)) => {
                     open = OpenModule::open(module, cache, self.is_program(module));
                     if self.symbols == Symbols::Auto && collector_may_know(module) {
@@ -132,7 +141,7 @@ impl Resolver {
             for number in group {
                 let address = addresses[*number].address;
                 let frames = match (&open, &mut index, module) {
-                    (Some(open), Some(index), Some(module)) => {
+                    (Some(open), Some(index), Some(module)) if !is_late(&names_until) => {
                         open.frames(index, &mut last, address.wrapping_sub(module.base))
                     }
                     _ => Vec::new(),
@@ -212,6 +221,10 @@ struct OpenModule {
     sections: Option<Dwarf<SectionReader>>,
     /// Whether it is the program and not one of its libraries.
     is_program: bool,
+}
+
+fn is_late(until: &OnceLock<Instant>) -> bool {
+    until.get().is_some_and(|until| Instant::now() >= *until)
 }
 
 /// Whether a collector can have names of the module: it needs a build id, and the vDSO has no file that somebody

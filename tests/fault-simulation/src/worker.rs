@@ -8,7 +8,7 @@ use std::time::Duration;
 use agent::ShipReport;
 use agent::simulation::{Action, FlushContent, SimulatedAgent, SimulatedCycle, SimulatedWorker};
 use profiler_core::wire::v1::collector_message::Kind;
-use profiler_core::{Frame, NodeId, Outcome, TaskId, TaskRecord, TimeRange, Timestamp};
+use profiler_core::{Frame, NodeId, Outcome, TaskId, TaskRecord, Telemetry, TimeRange, Timestamp};
 use simulation::random::Random;
 
 use crate::faults::Fault;
@@ -120,6 +120,7 @@ impl Life {
         key[8..].copy_from_slice(&random.next().to_le_bytes());
         let options = SimulatedWorker {
             worker: format!("worker-{worker}"),
+            labels: Vec::new(),
             hosts: hosts.to_vec(),
             key,
             waiting_max: scenario.outbox.waiting_max,
@@ -190,7 +191,14 @@ impl Life {
         let Some(agent) = &mut self.agent else { return };
         let range = TimeRange::new(start, stop).expect("a second is not empty");
         let stacks = [(frames, weight_ns)];
-        let nodes = agent.push(SimulatedCycle { range, stacks: &stacks, tasks });
+        let telemetry = Telemetry::default();
+        let nodes = agent.push(SimulatedCycle {
+            range,
+            stacks: &stacks,
+            tasks,
+            telemetry,
+            is_by_thread: false,
+        });
         self.nodes.insert(nodes[0], cycle);
     }
 

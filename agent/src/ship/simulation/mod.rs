@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use profiler_core::wire::v1;
 use profiler_core::{
-    Delta, Frame, NodeId, SessionKey, Settings, State, StateSet, TaskRecord, Ticks, TimeRange,
-    Timestamp,
+    Delta, Frame, NodeId, SessionKey, Settings, State, StateSet, TaskRecord, Telemetry, Ticks,
+    TimeRange, Timestamp,
 };
 
 use self::network::SimulatedNetwork;
@@ -26,7 +26,7 @@ use crate::control::Control;
 use crate::mode::SamplerMode;
 use crate::report::ShipReport;
 use crate::sync::lock;
-use crate::tables::Tables;
+use crate::tables::{StackNode, Tables};
 
 /// Most stays at once that an agent has left and awaits answers of; beyond, it gives up the oldest.
 pub const UNSETTLED_MAX: usize = super::stays::UNSETTLED_MAX;
@@ -39,6 +39,8 @@ const INTERVAL_NS: u64 = 10_000_000;
 pub struct SimulatedWorker {
     /// The worker's id.
     pub worker: String,
+    /// Its labels.
+    pub labels: Vec<(String, String)>,
     /// Host names of the collectors.
     pub hosts: Vec<String>,
     /// The session's key, from which the epoch comes.
@@ -60,6 +62,10 @@ pub struct SimulatedCycle<'a> {
     pub stacks: &'a [(Vec<Frame<&'a str>>, u64)],
     /// Tasks that started or ended.
     pub tasks: Vec<TaskRecord>,
+    /// Everything else that the program reports.
+    pub telemetry: Telemetry,
+    /// Whether each stack is also counted as the time of a thread of its own.
+    pub is_by_thread: bool,
 }
 
 /// A message, and what it carries if it is a flush.
@@ -152,7 +158,7 @@ impl SimulatedAgent {
             url: urls.collect::<Vec<_>>().join(","),
             token: TokenSource::None,
             worker: worker.worker,
-            labels: Vec::new(),
+            labels: worker.labels,
             key: SessionKey::new(worker.key),
             host: "simulated".to_owned(),
             pid: 1,
@@ -186,21 +192,31 @@ impl SimulatedAgent {
 
     /// Queues a cycle. Returns the node of each stack's leaf.
     pub fn push(&mut self, cycle: SimulatedCycle<'_>) -> Vec<NodeId> {
+        let SimulatedCycle { range, stacks, tasks, mut telemetry, is_by_thread } = cycle;
         let mut tables = lock(&self.tables);
-        let Tables { symbols, trie } = &mut *tables;
         let mut nodes = Vec::new();
-        for (frames, _) in cycle.stacks {
-            let path: Vec<_> = frames.iter().map(|frame| symbols.intern(frame)).collect();
-            nodes.push(trie.insert_path(path).expect("the trie has room"));
+        let mut threads = Vec::new();
+        for ((frames, weight_ns), thread_id) in stacks.iter().zip(1..) {
+            let mut at = StackNode::ROOT;
+            for (depth, frame) in frames.iter().enumerate() {
+                let frame = tables.frame_id(frame);
+                at = tables.node(at, &[frame]);
+                if depth == 0 && is_by_thread {
+                    let thread = tables.frame_id(&Frame::thread("pool", thread_id));
+                    threads.push((tables.thread_node(at, thread).id, State::Cpu, *weight_ns));
+                }
+            }
+            nodes.push(at.id);
         }
         drop(tables);
-        let weights = nodes.iter().zip(cycle.stacks);
+        let weights = nodes.iter().zip(stacks);
         let delta: Delta = weights.map(|(node, (_, ns))| (*node, State::Cpu, *ns)).collect();
         let ticks = Ticks { made: 100, expected: 100, throttled: 0 };
-        let span = Span { range: cycle.range, quantum_ns: 1, ticks };
-        let samples = Batch::of_samples(span, delta, Delta::default());
+        let span = Span { range, quantum_ns: 1, ticks };
+        let samples = Batch::of_samples(span, delta, threads.into_iter().collect());
         if let Some(queue) = &self.queue {
-            queue.push(Batch { tasks: cycle.tasks, ..samples });
+            let totals = std::mem::take(&mut telemetry.totals);
+            queue.push(Batch { tasks, telemetry, totals, ..samples });
         }
         nodes
     }
@@ -249,7 +265,7 @@ impl SimulatedAgent {
     /// Ends the agent, within `limit`: no cycle will come.
     pub fn finish(&mut self, limit: Duration) {
         self.queue = None;
-        self.shipper.request_finish(self.network.now() + limit);
+        self.shipper.request_finish(self.network.now() + limit, limit);
     }
 
     /// Whether the agent has ended.

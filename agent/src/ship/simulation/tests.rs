@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use profiler_core::wire::v1::{Receipt, Welcome, agent_message, collector_message};
+use profiler_core::wire::v1::{Ack, Receipt, Welcome, agent_message, collector_message};
 
 use super::*;
 
@@ -15,6 +15,11 @@ struct Played {
     reports: u64,
     /// The collector that refuses connections.
     absent: Option<usize>,
+    /// Flushes that arrived.
+    flushes: u64,
+    /// Whether the collector answers flushes only once the agent says Goodbye.
+    answers_late: bool,
+    goodbyes: u64,
     attempts: Vec<Attempt>,
     /// The last one over which the agent said Hello.
     last: Option<Attempt>,
@@ -32,6 +37,7 @@ impl Played {
         let now_ms = Rc::new(Cell::new(0));
         let worker = SimulatedWorker {
             worker: "worker".to_owned(),
+            labels: Vec::new(),
             hosts: (0..collectors).map(|index| format!("c{index}")).collect(),
             key: [7; SessionKey::BYTES],
             waiting_max: 100,
@@ -50,6 +56,9 @@ impl Played {
             connects: 0,
             reports: 0,
             absent: None,
+            flushes: 0,
+            answers_late: false,
+            goodbyes: 0,
             attempts: Vec::new(),
             last: None,
         }
@@ -101,7 +110,13 @@ impl Played {
                     let kind = Some(collector_message::Kind::Welcome(welcome));
                     self.agent.deliver(socket, v1::CollectorMessage { kind });
                 }
+                Some(agent_message::Kind::Flush(_)) => self.flushes += 1,
                 Some(agent_message::Kind::Goodbye(_)) => {
+                    self.goodbyes += 1;
+                    for seq in 1..=if self.answers_late { self.flushes } else { 0 } {
+                        let kind = collector_message::Kind::Ack(Ack { seq, receipt: None });
+                        self.agent.deliver(socket, v1::CollectorMessage { kind: Some(kind) });
+                    }
                     self.agent.end_call(socket, SocketEnd::Finished);
                 }
                 Some(agent_message::Kind::Applied(_)) => self.reports += 1,
@@ -144,7 +159,40 @@ fn an_agent_that_waits_for_answers_before_it_moves_sleeps() {
     let range = TimeRange::new(Timestamp::from_unix_ns(1), Timestamp::from_unix_ns(2)).unwrap();
     let stacks = [(vec![Frame::task("work")], 1)];
     // The collectors of this test answer no flush.
-    played.agent.push(SimulatedCycle { range, stacks: &stacks, tasks: Vec::new() });
+    played.agent.push(SimulatedCycle {
+        range,
+        stacks: &stacks,
+        tasks: Vec::new(),
+        telemetry: Telemetry::default(),
+        is_by_thread: false,
+    });
     played.run(60_000);
     assert_ne!(played.last.unwrap().collector, best);
+}
+
+/// The collector would take the end of the process for a crash.
+#[test]
+fn an_agent_whose_answers_are_late_says_goodbye_in_time_and_counts_those_that_still_come() {
+    for answers_late in [false, true] {
+        let mut played = Played::start(1);
+        played.answers_late = answers_late;
+        played.run(1_000);
+        let range = TimeRange::new(Timestamp::from_unix_ns(1), Timestamp::from_unix_ns(2)).unwrap();
+        played.agent.push(SimulatedCycle {
+            range,
+            stacks: &[(vec![Frame::task("work")], 5)],
+            tasks: Vec::new(),
+            telemetry: Telemetry::default(),
+            is_by_thread: false,
+        });
+        played.agent.finish(Duration::from_secs(3));
+        played.run(2_700);
+        assert_eq!((played.flushes, played.goodbyes), (1, 0));
+        played.run(300);
+        assert_eq!((played.flushes, played.goodbyes), (1, 1));
+        assert!(played.agent.has_ended());
+        let report = played.agent.report();
+        let unacked_ns = if answers_late { 0 } else { 5 };
+        assert_eq!((report.stored_ns, report.unacked_ns), (5 - unacked_ns, unacked_ns));
+    }
 }

@@ -356,6 +356,29 @@ fn a_symbol_file_names_this_program_as_the_agent_does() {
     }
 }
 
+#[test]
+fn addresses_are_left_to_the_collector_once_the_time_for_names_is_over() {
+    let program = fs::read_link("/proc/self/exe").unwrap();
+    let module = module(&program);
+    let addresses: Vec<u64> = code_of(&program).step_by(4_096).take(20).collect();
+    let names_until = Arc::new(OnceLock::new());
+    let named = |names_until: &Arc<OnceLock<Instant>>| {
+        let resolver = Resolver::of_this_process(Symbols::Agent).until(names_until.clone());
+        let frames = resolved_by(resolver, &module, addresses.iter().copied());
+        frames.iter().filter(|frames| frames[0].kind == FrameKind::Function).count()
+    };
+    assert!(named(&names_until) > 10, "the time is not limited yet");
+    names_until.set(Instant::now()).unwrap();
+    assert_eq!(named(&names_until), 0);
+    let resolver = Resolver::of_this_process(Symbols::Agent).until(names_until);
+    let frames = resolved_by(resolver, &module, addresses.iter().copied());
+    for (frames, address) in frames.iter().zip(&addresses) {
+        let [frame] = &frames[..] else { panic!("{frames:?}") };
+        let found = (frame.kind, frame.offset, &*frame.build_id);
+        assert_eq!(found, (FrameKind::Unresolved, *address, &*module.build_id));
+    }
+}
+
 /// The whole of a module's symbols, in pieces as a collector asks for them; each from another process.
 #[cfg(feature = "ship")]
 fn fetched(library: &Path) -> Vec<u8> {
