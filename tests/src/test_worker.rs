@@ -12,6 +12,7 @@
 //!                                     input ends
 //! test-worker known  ID URL           three threads stay at known places until its standard input ends
 //! test-worker stacks ID URL           64 threads wait in 256 known stacks until its standard input ends
+//! test-worker deep   ID URL DEPTH     works at the bottom of a recursion of that depth, and before and after it
 //! test-worker doomed ID URL           begins a task, prints `ready` once something was stored, and
 //!                                     never ends by itself
 //! test-worker expecting ID URL         expects four tasks, runs two and prints `half`; runs the others
@@ -31,6 +32,8 @@
 //!                                     standard input ends, `local` for a recording
 //! ```
 
+#[path = "test_worker/deep.rs"]
+mod deep;
 #[path = "test_worker/stacks.rs"]
 mod stacks;
 
@@ -56,7 +59,7 @@ fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [mode, worker, url, rest @ ..] = &arguments[..] else {
         bail!(
-            "usage: test-worker truth|steady|patient|attacked|blocking|known|stacks|doomed|expecting|traced|slowing|many|clock|sequence|reported ID URL [NUMBERS]"
+            "usage: test-worker truth|steady|patient|attacked|blocking|known|stacks|deep|doomed|expecting|traced|slowing|many|clock|sequence|reported ID URL [NUMBERS]"
         );
     };
     tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).init();
@@ -104,6 +107,13 @@ fn main() -> Result<()> {
             stacks::start();
             wait_for_end_of_input();
             json!({ "stacks": stacks::STACKS, "report": report(&agent.finish()) })
+        }
+        "deep" => {
+            let depth = rest.first().context("DEPTH is missing")?.parse()?;
+            let builder = Agent::builder().flush_timeout(FLUSH_TIMEOUT);
+            let agent = builder.collector(url).worker(worker).start()?;
+            deep::run(depth);
+            json!({ "report": report(&agent.finish()) })
         }
         "doomed" => {
             let agent = start()?;

@@ -12,6 +12,7 @@ mod clocks;
 mod compare;
 mod connections;
 mod crash;
+mod deep;
 mod demo;
 mod doctor;
 mod drain;
