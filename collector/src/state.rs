@@ -354,8 +354,10 @@ impl CollectorState {
 
     /// Bytes in memory that a sealing would free.
     pub(crate) fn unsealed_bytes(&self) -> usize {
-        let rows = read(&self.ledger).ended_bytes() + read(&self.telemetry).bytes();
-        read(&self.windows).bytes() + rows
+        let windows = read(&self.windows).bytes();
+        let ledger = read(&self.ledger).ended_bytes();
+        let telemetry = read(&self.telemetry).bytes();
+        windows + ledger + telemetry
     }
 
     /// Whether the stacks or the ledger have a task of that name. Past the limits on names that cannot

@@ -555,10 +555,11 @@ impl Ingest {
 
     /// Whether ingest is blocked, and why. Reports a change since the last call.
     pub(crate) fn blocked(&self) -> Option<IngestBlocked> {
-        let mut status = lock(&self.status);
+        // Gathered without a lock, because they take locks of their own.
         let now = self.state.clock.now();
         let health = self.log.as_ref().map(|log| log.health()).unwrap_or_default();
         let unsealed_bytes = self.state.unsealed_bytes();
+        let mut status = lock(&self.status);
         let change = status.update(&health, unsealed_bytes, &self.state.limits, now);
         match change {
             Some(StatusChange::Stopped(blocked)) => {

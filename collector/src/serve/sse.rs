@@ -54,11 +54,14 @@ pub(super) fn update_route<S: Clone + Send + Sync + 'static>(
 }
 
 fn update(collector: &Collector) -> Update {
+    // A guard that no `let` ends would live to the end of the struct, over the lock of the reason.
+    let data = read(&collector.state.windows).data();
+    let ingest_stopped = collector.ingest.blocked_reason();
     Update {
         now_ns: collector.state.clock.now().unix_ns(),
-        data_to_ns: read(&collector.state.windows).data().map(|data| data.stop().unix_ns()),
+        data_to_ns: data.map(|data| data.stop().unix_ns()),
         flushes: collector.state.flushes.load(Ordering::Relaxed),
-        ingest_stopped: collector.ingest.blocked_reason(),
+        ingest_stopped,
     }
 }
 
@@ -165,4 +168,50 @@ fn event_message(event: &Arc<Event>) -> Message {
     let data = serde_json::to_string(&answer::subject(event));
     let data = data.expect("numbers and text can be written");
     Message::default().event(event.kind.name()).data(data).id(event.id.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::time::{Duration, Instant};
+    use std::{fs, thread};
+
+    use super::*;
+    use crate::collector::Settings;
+    use crate::sync::{lock, write};
+
+    /// Runs `work` on a thread until it waits for a lock that the caller holds. Then calls `meanwhile`, releases
+    /// `held`, and waits for the end of the work.
+    fn while_it_waits<G>(held: G, work: impl FnOnce() + Send, meanwhile: impl FnOnce()) {
+        let (started, thread) = mpsc::channel();
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                started.send(nix::unistd::gettid()).unwrap();
+                work();
+            });
+            let stat = format!("/proc/self/task/{}/stat", thread.recv().unwrap());
+            let deadline = Instant::now() + Duration::from_secs(60);
+            while !fs::read_to_string(&stat).unwrap().contains(") S ") {
+                assert!(Instant::now() < deadline, "it never waits");
+                thread::yield_now();
+            }
+            meanwhile();
+            drop(held);
+        });
+    }
+
+    #[test]
+    fn windows_and_the_status_are_never_locked_together() {
+        let collector = Collector::new(Settings::default());
+        let windows = &collector.state.windows;
+        let status = &collector.ingest.status;
+        let updated = || drop(update(&collector));
+        while_it_waits(lock(status), updated, || {
+            assert!(windows.try_write().is_ok(), "an update waits for the status");
+        });
+        let swept = || drop(collector.ingest.blocked());
+        while_it_waits(write(windows), swept, || {
+            assert!(status.try_lock().is_ok(), "a sweep waits for the windows");
+        });
+    }
 }
