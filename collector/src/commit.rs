@@ -5,16 +5,13 @@
 //! needed to apply it, and its session's commit lock. So a stream that is cut off meanwhile loses
 //! nothing, and the next stream of the session waits until the flush is applied or has failed.
 //! Large flushes are applied by [another thread](applier).
-//!
-//! The log is locked before the locks of what its entries are applied to. The queue's lock is taken
-//! alone.
 
 mod applier;
 mod queue;
 
 use std::fmt;
 use std::io;
-use std::sync::{Arc, Mutex, RwLock, Weak};
+use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
@@ -30,8 +27,8 @@ use crate::serve::Identity;
 use crate::session::{CommitLock, SessionCell};
 use crate::store::wal::{Flush, Hello, LogContents, LoggedRun, NotLogged, TreeDelta, Wal, is_full};
 use crate::store::{StoreGuard, TreeSize};
-use crate::sync::{lock, read};
-use crate::tree::Tree;
+use crate::sync::{Mutex, lock, rank, read};
+use crate::tree::TreeLock;
 
 /// Name of the thread that writes the log.
 const THREAD_NAME: &str = "emberline-log";
@@ -47,7 +44,7 @@ const _: () = assert!(WAL_QUEUE_BYTES_MAX <= u32::MAX as usize);
 /// Target of the log's entries: they are applied to it once they are durable.
 pub(crate) trait Apply: fmt::Debug + Send + Sync {
     /// The tree that the entries refer to. Its growth is logged before them.
-    fn tree(&self) -> &RwLock<Tree>;
+    fn tree(&self) -> &TreeLock;
 
     fn apply(&self, accepted: AcceptedFlushes);
 
@@ -120,18 +117,18 @@ impl Entry {
 /// The log of a collector that keeps what it acknowledges.
 #[derive(Debug)]
 pub(crate) struct Log {
-    writer: Mutex<Writer>,
+    writer: Mutex<Writer, rank::LogWriter>,
     apply: Arc<dyn Apply>,
     applier: Applier,
     queue: Arc<Queue>,
     /// Bytes that the queue still accepts.
     room: Arc<Semaphore>,
-    health: Mutex<LogHealth>,
+    health: Mutex<LogHealth, rank::LogHealth>,
     disk_reserve_bytes: u64,
     /// Contents of the log that were read at the start.
     pub(crate) found: LogContents,
-    guard: Mutex<StoreGuard>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    guard: Mutex<StoreGuard, rank::StoreGuard>,
+    thread: Mutex<Option<JoinHandle<()>>, rank::ThreadHandle>,
 }
 
 /// Why the log does not accept entries.
@@ -189,8 +186,9 @@ impl Log {
 
     /// Whether the disk has room for entries.
     pub(crate) fn check_room(&self) -> Result<(), NotLogged> {
-        match &lock(&self.health).full {
-            Some(full) => Err(NotLogged::Full { reason: self.reason(full) }),
+        let full = lock(&self.health).full.clone();
+        match full {
+            Some(full) => Err(NotLogged::Full { reason: self.reason(&full) }),
             None => Ok(()),
         }
     }
@@ -388,7 +386,7 @@ impl Log {
 
 impl Writer {
     /// Writes a group, after the growth of the tree that it refers to. Syncs if any entry is awaited.
-    fn write(&mut self, group: &[Entry], tree: &RwLock<Tree>) -> io::Result<()> {
+    fn write(&mut self, group: &[Entry], tree: &TreeLock) -> io::Result<()> {
         let is_awaited = group.iter().any(Entry::is_awaited);
         if is_awaited {
             // In pieces, so that a dictionary waits for one piece at most.

@@ -5,7 +5,6 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use profiler_core::{Epoch, Timestamp, WorkerId};
@@ -19,7 +18,7 @@ use crate::rows::{Disconnect, RunRow, TaskRow};
 use crate::session::{Session, SessionCell};
 use crate::shares::SlotPool;
 use crate::store::Manifest;
-use crate::sync::lock;
+use crate::sync::{Mutex, lock, rank};
 use crate::telemetry::RunChange;
 
 /// Those of one identity, and those that are left to others.
@@ -118,7 +117,7 @@ pub(crate) struct Events {
     /// During the replay of the log, whose events were reported before.
     is_paused: AtomicBool,
     subscribers: Arc<AtomicUsize>,
-    state: Mutex<State>,
+    state: Mutex<State, rank::Events>,
 }
 
 #[derive(Debug)]

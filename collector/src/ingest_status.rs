@@ -3,13 +3,14 @@
 //! Agents that are refused keep their samples and retry, so they report nothing. The collector reports
 //! it instead: in its log and as an event when ingest stops and when it resumes, and in answers meanwhile.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use nix::sys::statvfs::statvfs;
 use profiler_core::Timestamp;
 
-use crate::commit::LogHealth;
+use crate::commit::{Full, LogHealth};
 use crate::limits::{Limits, UNSEALED_BYTES_FULL};
+use crate::sync;
 
 /// Why ingest is blocked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -70,6 +71,22 @@ pub(crate) enum StatusChange {
     Resumed(IngestBlocked),
 }
 
+/// The facts by which ingest is blocked or not.
+#[derive(Debug)]
+pub(crate) struct IngestHealth {
+    pub(crate) log: LogHealth,
+    /// The size of a disk that is full, if it is known.
+    pub(crate) disk_bytes: Option<u64>,
+    pub(crate) unsealed_bytes: usize,
+}
+
+/// The size of the disk of a folder. Uses the disk, so no lock may be held.
+pub(crate) fn disk_bytes(folder: &Path) -> Option<u64> {
+    sync::before_io();
+    let disk = statvfs(folder).ok()?;
+    Some(disk.blocks().saturating_mul(disk.fragment_size()))
+}
+
 impl IngestStatus {
     pub(crate) fn blocked(&self) -> Option<&IngestBlocked> {
         self.reported.as_ref()
@@ -78,12 +95,11 @@ impl IngestStatus {
     /// Determines the status and logs a change. Returns the change.
     pub(crate) fn update(
         &mut self,
-        health: &LogHealth,
-        unsealed_bytes: usize,
+        health: &IngestHealth,
         limits: &Limits,
         now: Timestamp,
     ) -> Option<StatusChange> {
-        let mut blocked = self.find_blockage(health, unsealed_bytes, limits, now);
+        let mut blocked = self.find_blockage(health, limits, now);
         let change = match (&self.reported, &mut blocked) {
             (Some(reported), Some(blocked)) if reported.cause == blocked.cause => {
                 blocked.since = reported.since;
@@ -111,13 +127,14 @@ impl IngestStatus {
 
     fn find_blockage(
         &self,
-        health: &LogHealth,
-        unsealed_bytes: usize,
+        health: &IngestHealth,
         limits: &Limits,
         since: Timestamp,
     ) -> Option<IngestBlocked> {
-        if health.full.is_some() {
-            return Some(self.full_disk(health, limits, since));
+        let IngestHealth { log, disk_bytes, unsealed_bytes } = health;
+        let unsealed_bytes = *unsealed_bytes;
+        if let Some(full) = &log.full {
+            return Some(self.full_disk(full, *disk_bytes, limits, since));
         }
         if unsealed_bytes > UNSEALED_BYTES_FULL {
             let reason = format!(
@@ -128,25 +145,28 @@ impl IngestStatus {
             );
             return Some(IngestBlocked { cause: Cause::Behind, since, reason, disk: None });
         }
-        health.failed.as_ref().map(|error| {
+        log.failed.as_ref().map(|error| {
             let reason = format!("the log could not be written ({error})");
             IngestBlocked { cause: Cause::LogFailed, since, reason, disk: None }
         })
     }
 
-    fn full_disk(&self, health: &LogHealth, limits: &Limits, since: Timestamp) -> IngestBlocked {
-        let disk = self.folder.as_ref().and_then(|folder| statvfs(folder).ok());
-        let disk_bytes = disk.map(|disk| disk.blocks().saturating_mul(disk.fragment_size()));
-        let full = health.full.as_ref();
+    fn full_disk(
+        &self,
+        full: &Full,
+        disk_bytes: Option<u64>,
+        limits: &Limits,
+        since: Timestamp,
+    ) -> IngestBlocked {
         let room = DiskRoom {
             folder: self.folder.as_ref().map(|folder| folder.display().to_string()),
-            free_bytes: full.and_then(|full| full.free_bytes),
+            free_bytes: full.free_bytes,
             disk_bytes,
             needed_bytes: limits.disk_reserve_bytes,
         };
         let mut reason = "the disk is full".to_owned();
         // The error shows a quota, for example: the disk itself may have room.
-        if let Some(error) = full.and_then(|full| full.error.as_ref()) {
+        if let Some(error) = &full.error {
             reason += &format!(" ({error})");
         }
         if let Some(free_bytes) = room.free_bytes {

@@ -2,17 +2,16 @@
 //! past the limit are counted, and the next line has their number.
 
 use std::panic;
-use std::sync::Mutex;
 use std::time::Instant;
 
 use crate::limits::{LOG_LINE_EVERY, LOG_LINES_AT_ONCE};
-use crate::sync::lock;
+use crate::sync::{Mutex, lock, rank};
 
 /// The limit of one kind of line: [`LOG_LINES_AT_ONCE`], then one each [`LOG_LINE_EVERY`].
 #[derive(Debug)]
 pub(crate) struct LineLimit {
     /// `None` before the first line.
-    bucket: Mutex<Option<Bucket>>,
+    bucket: Mutex<Option<Bucket>, rank::LineLimit>,
 }
 
 #[derive(Clone, Copy, Debug)]

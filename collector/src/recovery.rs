@@ -243,7 +243,8 @@ fn note_lost_log(state: &CollectorState, found: &LogContents, now: Timestamp) {
 /// Marks all agents that were not gone as away: each may reconnect within the grace period and find
 /// its tasks running.
 fn await_agents(state: &CollectorState, now: Timestamp) {
-    for cell in lock(&state.registry).all() {
+    let sessions = lock(&state.registry).all();
+    for cell in sessions {
         let mut session = lock(&cell.state);
         if session.presence == Presence::Connected {
             let disconnect = cell.disconnect(now, DisconnectReason::Unknown);

@@ -7,7 +7,7 @@
 
 use std::io;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak, mpsc};
+use std::sync::{Arc, Weak, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,7 @@ use crate::priority::Priority;
 use crate::rows::{SessionRecord, StoredWindow, TelemetryBatch};
 use crate::state::CollectorState;
 use crate::store::{Manifest, Retention, SealBatch, StoreError, task_nodes};
-use crate::sync::{lock, read, write};
+use crate::sync::{Condvar, Mutex, lock, rank, read, write};
 use crate::tree;
 
 /// Name of the thread that seals.
@@ -55,7 +55,7 @@ pub(crate) struct Sealer {
     ingest: Arc<Ingest>,
     retention: Retention,
     /// Held during a sealing.
-    sealing: Mutex<()>,
+    sealing: Mutex<(), rank::Sealing>,
 }
 
 impl Sealer {
@@ -202,7 +202,7 @@ pub(crate) struct SealerThread {
 
 #[derive(Debug, Default)]
 struct StopSignal {
-    is_set: Mutex<bool>,
+    is_set: Mutex<bool, rank::StopSignal>,
     changed: Condvar,
 }
 
@@ -210,8 +210,7 @@ impl StopSignal {
     /// Waits for at most that long. Returns whether the signal is set.
     fn wait(&self, at_most: Duration) -> bool {
         let is_waiting = |is_set: &mut bool| !*is_set;
-        let waited = self.changed.wait_timeout_while(lock(&self.is_set), at_most, is_waiting);
-        *waited.unwrap_or_else(PoisonError::into_inner).0
+        *self.changed.wait_timeout_while(lock(&self.is_set), at_most, is_waiting)
     }
 }
 

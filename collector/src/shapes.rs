@@ -6,7 +6,7 @@
 //! tree that keeps growing costs nothing extra.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::Arc;
 
 use profiler_core::profile::Shape;
 use profiler_core::{NodeId, Profile, Weight};
@@ -14,15 +14,15 @@ use profiler_core::{NodeId, Profile, Weight};
 use crate::id_set::IdSet;
 use crate::limits::{SHAPE_NODES_MAX, SHAPES_MAX};
 use crate::naming::Naming;
-use crate::sync::{lock, read};
-use crate::tree::{Excerpt, ProfileForm, TopNode, Tree};
+use crate::sync::{Mutex, lock, rank, read};
+use crate::tree::{Excerpt, ProfileForm, TopNode, TreeLock};
 
 /// A shape is made for queries that touch at least one in this many nodes of the tree.
 const WORTH_ONE_IN: usize = 8;
 
 /// The cached shapes.
 #[derive(Debug, Default)]
-pub(crate) struct ShapeCache(Mutex<CachedShapes>);
+pub(crate) struct ShapeCache(Mutex<CachedShapes, rank::Shapes>);
 
 #[derive(Debug, Default)]
 struct CachedShapes {
@@ -35,7 +35,7 @@ struct CachedShapes {
 /// The tree, and the names of what agents did not name.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NamedTree<'t> {
-    pub(crate) tree: &'t RwLock<Tree>,
+    pub(crate) tree: &'t TreeLock,
     pub(crate) naming: &'t Naming,
 }
 
@@ -129,7 +129,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::tree::{PhaseFilter, SampleScope};
+    use crate::sync::write;
+    use crate::tree::{PhaseFilter, SampleScope, Tree};
 
     /// Tasks, no task, the agent, phases, threads, lines of two functions, and the root of a thread
     /// of Rust's runtime.
@@ -163,10 +164,10 @@ mod tests {
         fn a_shape_and_an_excerpt_give_the_same_profile(
             growths in prop::collection::vec((rows(), 1..4u64, any::<bool>(), any::<bool>()), 1..4),
         ) {
-            let tree = RwLock::new(Tree::new(1_000, 1 << 20));
+            let tree = TreeLock::new(Tree::new(1_000, 1 << 20));
             let shapes = ShapeCache::default();
             for (rows, every, has_phases, by_function) in growths {
-                grow(&mut tree.write().unwrap(), &rows);
+                grow(&mut write(&tree), &rows);
                 let form = ProfileForm { has_phases, by_function };
                 for (tasks, threads) in
                     [(vec![], ThreadKind::Program), (vec!["a".to_owned()], ThreadKind::All)]

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, RwLock};
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
 
@@ -26,10 +26,10 @@ use crate::shapes::{NamedTree, ShapeCache};
 use crate::shares::Account;
 use crate::store::{Manifest, Objects, StoreError, StoredState, Tables};
 use crate::sum_cluster::SumCluster;
-use crate::sync::{lock, read, write};
+use crate::sync::{Mutex, RwLock, lock, rank, read, write};
 use crate::task_counters::TaskCounters;
 use crate::telemetry::UnsealedTelemetry;
-use crate::tree::{Excerpt, Tree};
+use crate::tree::{Excerpt, Tree, TreeLock};
 use crate::windows::UnsealedWindows;
 
 /// Rows of a flush that the ledger takes at once. Readers and other flushes wait for one slice at most.
@@ -45,22 +45,19 @@ static ENDED: LineLimit = LineLimit::new();
 static INVALID_BUILD_IDS: LineLimit = LineLimit::new();
 
 /// The collector's data: tables, what is in no table yet, and the sessions of the agents.
-///
-/// Lock order: the registry, one session, then one of the others at a time. None is held across an
-/// await.
 #[derive(Debug)]
 pub(crate) struct CollectorState {
     pub(crate) clock: Clock,
     pub(crate) limits: Limits,
     pub(crate) tables: Arc<Tables>,
-    pub(crate) registry: Mutex<Registry>,
-    pub(crate) desired: Mutex<DesiredSettings>,
-    pub(crate) tree: RwLock<Tree>,
+    pub(crate) registry: Mutex<Registry, rank::Registry>,
+    pub(crate) desired: Mutex<DesiredSettings, rank::DesiredSettings>,
+    pub(crate) tree: TreeLock,
     pub(crate) shapes: ShapeCache,
     pub(crate) naming: Naming,
-    pub(crate) windows: RwLock<UnsealedWindows>,
-    pub(crate) ledger: RwLock<Ledger>,
-    pub(crate) telemetry: RwLock<UnsealedTelemetry>,
+    pub(crate) windows: RwLock<UnsealedWindows, rank::Windows>,
+    pub(crate) ledger: RwLock<Ledger, rank::Ledger>,
+    pub(crate) telemetry: RwLock<UnsealedTelemetry, rank::Telemetry>,
     pub(crate) events: Events,
     /// Flushes applied since the start.
     pub(crate) flushes: AtomicU64,
@@ -122,7 +119,7 @@ impl CollectorState {
             tables: Arc::new(tables),
             registry: Mutex::new(Registry::new(limits.sessions_max, limits.label_bytes_max)),
             desired: Mutex::default(),
-            tree: RwLock::new(Tree::new(limits.tree_nodes_max, limits.symbol_bytes_max)),
+            tree: TreeLock::new(Tree::new(limits.tree_nodes_max, limits.symbol_bytes_max)),
             shapes: ShapeCache::default(),
             naming,
             windows: RwLock::new(UnsealedWindows::new(manifest.clone())),

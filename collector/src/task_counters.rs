@@ -2,7 +2,7 @@
 //! only rise, from the start of the collector.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use profiler_core::hash::KeyedMap;
 use profiler_core::{Outcome, TaskRecord, TaskTotals};
@@ -10,7 +10,7 @@ use profiler_core::{Outcome, TaskRecord, TaskTotals};
 use crate::ledger::OutcomeCounts;
 use crate::limits::{ADDED_PER_FREE, METRIC_TASK_NAMES_MAX};
 use crate::serve::Identity;
-use crate::sync::lock;
+use crate::sync::{Mutex, lock, rank};
 
 /// The name under which further names are counted.
 pub(crate) const OTHER_NAMES: &str = "[other]";
@@ -27,7 +27,7 @@ pub(crate) struct EndedTasks {
 /// counters, so none is ever removed; instead an identity adds at most three times the names that are
 /// left for others.
 #[derive(Debug, Default)]
-pub(crate) struct TaskCounters(Mutex<Counted>);
+pub(crate) struct TaskCounters(Mutex<Counted, rank::TaskCounters>);
 
 #[derive(Debug, Default)]
 struct Counted {

@@ -166,11 +166,12 @@ pub(crate) fn seal_and_maintain(
     let state = &collector.state;
     state.tables.attended_by(witness);
     let log = collector.ingest.log.as_ref().expect("the collector was opened with a log");
+    let sessions = lock(&state.registry).all().len();
     let mut done = Adoption {
         log_files: log.found.files,
         log_bytes: log.found.bytes,
         records: log.found.records,
-        sessions: lock(&state.registry).all().len() as u64,
+        sessions: sessions as u64,
         ..Adoption::default()
     };
     done.note_before(&state.tables.manifest());

@@ -1,7 +1,6 @@
 //! Lines of the audit log whose number strangers could choose.
 
 use std::collections::HashMap;
-use std::sync::Mutex;
 use std::time::Instant;
 
 use profiler_core::limits::bounded;
@@ -9,12 +8,12 @@ use profiler_core::limits::bounded;
 use crate::limits::{
     AUDIT_TEXT_BYTES_MAX, DENIALS_LOGGED, DENIALS_LOGGED_PER_PEER, DENIED_PEERS_MAX, DENIED_PERIOD,
 };
-use crate::sync::lock;
+use crate::sync::{Mutex, lock, rank};
 
 /// Logs rejected requests: each of the first of a peer in a period, later ones as a number.
 #[derive(Debug, Default)]
 pub(crate) struct DeniedLog {
-    state: Mutex<State>,
+    state: Mutex<State, rank::AuditState>,
 }
 
 #[derive(Debug, Default)]
@@ -36,7 +35,8 @@ enum Line {
 impl DeniedLog {
     /// Logs that a request was rejected.
     pub(crate) fn report(&self, peer: &str, reason: &str, method: &str, path: &str) {
-        match lock(&self.state).admit(peer, Instant::now()) {
+        let line = lock(&self.state).admit(peer, Instant::now());
+        match line {
             Line::Omitted => {}
             Line::Logged { omitted_before } => {
                 let [peer, method, path] =

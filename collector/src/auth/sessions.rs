@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use profiler_core::Timestamp;
@@ -14,7 +14,7 @@ use zeroize::Zeroizing;
 
 use super::TokenRecord;
 use crate::limits::{LOGIN_IDLE_MAX, LOGIN_MAX, LOGINS_MAX, LOGINS_PER_TOKEN_MAX, nanoseconds};
-use crate::sync::lock;
+use crate::sync::{Mutex, lock, rank};
 
 const SECRET_BYTES: usize = 32;
 
@@ -65,7 +65,7 @@ struct SecretHash([u8; 32]);
 /// All sessions of a collector.
 #[derive(Debug, Default)]
 pub(crate) struct Sessions {
-    by_hash: Mutex<HashMap<SecretHash, Entry>>,
+    by_hash: Mutex<HashMap<SecretHash, Entry>, rank::Logins>,
 }
 
 #[derive(Debug)]

@@ -3,14 +3,14 @@
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use profiler_core::{Timestamp, TokenId};
 use tokio::sync::watch;
 
 use super::{TokenFile, TokenFileError, TokenRecord, TokenSet};
 use crate::limits::AUDIT_NAMES_MAX;
-use crate::sync::lock;
+use crate::sync::{Mutex, lock, rank};
 
 /// Where a collector has its tokens from.
 #[derive(Clone, Default, Debug)]
@@ -31,7 +31,7 @@ pub(crate) struct Tokens {
     file: Option<TokenFile>,
     current: watch::Sender<Option<Arc<TokenSet>>>,
     /// The file as it was when it was read last.
-    last_read: Mutex<FileVersion>,
+    last_read: Mutex<FileVersion, rank::TokenFile>,
 }
 
 /// Changes with each change of a file.

@@ -2,11 +2,11 @@
 //! wait, goes on meanwhile.
 
 use std::io;
+use std::sync::Arc;
 use std::sync::mpsc::{self, SendError};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
-use crate::sync::lock;
+use crate::sync::{Condvar, Mutex, lock, rank};
 
 /// Name of the thread.
 const THREAD_NAME: &str = "emberline-apply";
@@ -17,15 +17,15 @@ type Work = Box<dyn FnOnce() + Send>;
 #[derive(Debug, Default)]
 pub(super) struct Applier {
     /// `None` without a thread.
-    queue: Mutex<Option<mpsc::Sender<Work>>>,
+    queue: Mutex<Option<mpsc::Sender<Work>>, rank::ApplierQueue>,
     undone: Arc<Undone>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    thread: Mutex<Option<JoinHandle<()>>, rank::ThreadHandle>,
 }
 
 /// How much work is not done.
 #[derive(Debug, Default)]
 struct Undone {
-    count: Mutex<usize>,
+    count: Mutex<usize, rank::ApplierCount>,
     changed: Condvar,
 }
 
@@ -64,7 +64,8 @@ impl Applier {
             work();
             drop(piece);
         });
-        let not_sent = match &*lock(&self.queue) {
+        let queue = lock(&self.queue).clone();
+        let not_sent = match queue {
             Some(queue) => queue.send(work).err().map(|SendError(work)| work),
             None => Some(work as Work),
         };
@@ -76,8 +77,7 @@ impl Applier {
     /// Waits until all work is done.
     pub(super) fn wait(&self) {
         let count = lock(&self.undone.count);
-        let waited = self.undone.changed.wait_while(count, |count| *count > 0);
-        drop(waited.unwrap_or_else(PoisonError::into_inner));
+        drop(self.undone.changed.wait_while(count, |count| *count > 0));
     }
 
     /// Ends the thread after what it has to do.

@@ -1,6 +1,5 @@
 //! Entries that wait for the log.
 
-use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::Entry;
@@ -11,7 +10,7 @@ use crate::limits::{
 use crate::serve::Identity;
 use crate::shares::RoundRobin;
 use crate::store::wal::NotLogged;
-use crate::sync::lock;
+use crate::sync::{Condvar, Mutex, lock, rank};
 
 /// How entries are grouped.
 #[derive(Clone, Copy, Debug)]
@@ -32,7 +31,7 @@ impl GroupLimits {
 #[derive(Debug)]
 pub(super) struct Queue {
     limits: GroupLimits,
-    state: Mutex<QueueState>,
+    state: Mutex<QueueState, rank::LogQueue>,
     arrived: Condvar,
 }
 
@@ -48,7 +47,7 @@ struct QueueState {
 
 impl Queue {
     pub(super) fn new(limits: GroupLimits) -> Queue {
-        Queue { limits, state: Mutex::default(), arrived: Condvar::new() }
+        Queue { limits, state: Mutex::default(), arrived: Condvar::default() }
     }
 
     pub(super) fn push(&self, identity: Option<&Identity>, entry: Entry) -> Result<(), NotLogged> {
@@ -83,8 +82,7 @@ impl Queue {
     pub(super) fn next_group(&self) -> Option<Vec<Entry>> {
         let state = lock(&self.state);
         let idle = |state: &mut QueueState| state.entries.is_empty() && !state.closed;
-        let waited = self.arrived.wait_timeout_while(state, DISK_CHECK_EVERY, idle);
-        let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let state = self.arrived.wait_timeout_while(state, DISK_CHECK_EVERY, idle);
         if state.entries.is_empty() {
             return (!state.closed).then(Vec::new);
         }
@@ -92,8 +90,7 @@ impl Queue {
         let since_last = state.taken_at.map_or(wait, |taken_at| taken_at.elapsed());
         let wait = wait.saturating_sub(since_last).max(WAL_GROUP_WAIT);
         let few = |state: &mut QueueState| state.bytes < bytes_max && !state.closed;
-        let waited = self.arrived.wait_timeout_while(state, wait, few);
-        let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.arrived.wait_timeout_while(state, wait, few);
         state.taken_at = Some(Instant::now());
         let mut group = Vec::new();
         let mut bytes = 0;

@@ -12,8 +12,8 @@ mod union;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
-use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
@@ -29,7 +29,7 @@ use crate::naming::Naming;
 use crate::state::CollectorState;
 use crate::store::wal::WalError;
 use crate::store::{LostLog, Second, StoreError, StoreName, StorePlace, UNION_STORES_MAX};
-use crate::sync::lock;
+use crate::sync::{Mutex, lock, rank};
 
 /// Name of the thread that reads the stores.
 const THREAD_NAME: &str = "emberline-follow";
@@ -114,10 +114,10 @@ pub(crate) struct StoreStatus {
 #[derive(Debug)]
 pub(crate) struct Follower {
     pub(crate) place: StorePlace,
-    statuses: Arc<Mutex<Vec<StoreStatus>>>,
+    statuses: Arc<Mutex<Vec<StoreStatus>, rank::FollowStatus>>,
     /// Ends the thread.
-    end: Mutex<Option<Sender<()>>>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    end: Mutex<Option<Sender<()>>, rank::StopSignal>,
+    thread: Mutex<Option<JoinHandle<()>>, rank::ThreadHandle>,
 }
 
 impl Follower {

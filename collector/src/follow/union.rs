@@ -16,7 +16,7 @@ use crate::rows::{DisconnectReason, StoredWindow};
 use crate::session::{Presence, Registry, SessionCell};
 use crate::state::CollectorState;
 use crate::store::{LostLog, Manifest, Tables, UnionPart};
-use crate::sync::{lock, read, write};
+use crate::sync::{lock, read, write, write_second};
 use crate::telemetry::UnsealedTelemetry;
 use crate::tree::Adopted;
 use crate::windows::UnsealedWindows;
@@ -52,7 +52,8 @@ impl Union {
             self.unite(stores);
         }
         let now = self.state.clock.now();
-        for cell in lock(&self.state.registry).all() {
+        let sessions = lock(&self.state.registry).all();
+        for cell in sessions {
             note_presence(&cell, now);
         }
     }
@@ -100,24 +101,25 @@ impl Union {
         let mut flushes = 0;
         for (opened, adopted) in stores {
             let store = &opened.state;
-            for window in read(&store.windows).all() {
+            let windows_of_store = read(&store.windows);
+            for window in windows_of_store.all() {
                 windows.insert(translated(window, adopted, state));
             }
+            drop(windows_of_store);
             ledger.add_all(&read(&store.ledger));
             telemetry.add_all(&read(&store.telemetry));
-            for cell in lock(&store.registry).all() {
+            let sessions = lock(&store.registry).all();
+            for cell in sessions {
                 flushes += lock(&cell.state).acked_seq;
                 registry.add(cell);
             }
         }
         *lock(&state.registry) = registry;
-        let before = (
-            std::mem::replace(&mut *write(&state.telemetry), telemetry),
-            std::mem::replace(&mut *write(&state.ledger), ledger),
-            std::mem::replace(&mut *write(&state.windows), windows),
-        );
-        // Not under the locks.
-        drop(before);
+        // A lock each, under which what was there before is not dropped.
+        let telemetry_before = std::mem::replace(&mut *write(&state.telemetry), telemetry);
+        let ledger_before = std::mem::replace(&mut *write(&state.ledger), ledger);
+        let windows_before = std::mem::replace(&mut *write(&state.windows), windows);
+        drop((telemetry_before, ledger_before, windows_before));
         state.flushes.store(flushes, Ordering::Relaxed);
     }
 }
@@ -125,7 +127,7 @@ impl Union {
 /// Adds the stacks of a store to those of the union.
 fn adopt(union: &CollectorState, store: &CollectorState, adopted: &mut Adopted) {
     let tree = read(&store.tree);
-    while write(&union.tree).adopt(&tree, adopted, UNION_NODES_AT_ONCE) {}
+    while write_second(&union.tree).adopt(&tree, adopted, UNION_NODES_AT_ONCE) {}
 }
 
 /// A window by the union's stacks.

@@ -5,14 +5,14 @@
 mod outlet;
 mod pending;
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use profiler_core::{TaskRecord, WorkerId};
 
 use self::pending::{PendingSamples, PendingTasks};
 use crate::rows::{AgentInfo, CheckedFlush, TaskRow};
 use crate::session::SessionCell;
-use crate::sync::lock;
+use crate::sync::{Mutex, lock, rank};
 
 pub(crate) use self::outlet::{Message, Outlet, OutletStatus, Protocol};
 pub(crate) use self::pending::{Life, LifeSamples, PendingWindow};
@@ -26,7 +26,7 @@ pub(crate) const FORWARDED_LABEL: &str = "emberline_forwarded";
 pub(crate) struct Forwards {
     pub(crate) samples: PendingSamples,
     pub(crate) tasks: PendingTasks,
-    outlets: Mutex<Vec<Arc<Outlet>>>,
+    outlets: Mutex<Vec<Arc<Outlet>>, rank::Outlets>,
 }
 
 impl Forwards {

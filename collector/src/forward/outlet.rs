@@ -1,13 +1,12 @@
 //! The queue of one receiver, and the outcomes of its messages.
 
 use std::collections::VecDeque;
-use std::sync::Mutex;
 
 use profiler_core::Timestamp;
 use tokio::sync::Notify;
 
 use crate::limits::FORWARD_QUEUE_BYTES_MAX;
-use crate::sync::lock;
+use crate::sync::{Mutex, lock, rank};
 
 /// Protocol of a receiver.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -84,7 +83,7 @@ pub(crate) struct OutletStatus {
 #[derive(Debug)]
 pub(crate) struct Outlet {
     pub(crate) protocol: Protocol,
-    state: Mutex<State>,
+    state: Mutex<State, rank::Outlet>,
     changed: Notify,
 }
 

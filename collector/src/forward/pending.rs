@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use profiler_core::{Epoch, TimeRange, Timestamp, WorkerId};
@@ -11,7 +10,7 @@ use crate::limits::{FORWARD_SAMPLES_BYTES_MAX, FORWARD_TASKS_BYTES_MAX};
 use crate::packed::PackedWeights;
 use crate::rows::{AgentInfo, StoredWindow, TaskRow};
 use crate::session::SessionCell;
-use crate::sync::lock;
+use crate::sync::{Mutex, lock, rank};
 
 /// A life of a worker, as receivers see it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -45,7 +44,7 @@ pub(crate) struct LifeSamples {
 #[derive(Debug, Default)]
 pub(crate) struct PendingSamples {
     is_enabled: AtomicBool,
-    state: Mutex<SamplesState>,
+    state: Mutex<SamplesState, rank::ForwardSamples>,
 }
 
 #[derive(Debug, Default)]
@@ -115,7 +114,7 @@ impl PendingSamples {
 #[derive(Debug, Default)]
 pub(crate) struct PendingTasks {
     is_enabled: AtomicBool,
-    state: Mutex<TasksState>,
+    state: Mutex<TasksState, rank::ForwardTasks>,
 }
 
 #[derive(Debug, Default)]

@@ -133,7 +133,8 @@ impl Ingest {
 
     /// The connected agents that have this build id in their stacks.
     pub(crate) fn agents_with_build(&self, build_id: &str) -> Vec<Arc<SessionCell>> {
-        let Some(id) = read(&self.state.tree).symbols.string_id(build_id) else {
+        let id = read(&self.state.tree).symbols.string_id(build_id);
+        let Some(id) = id else {
             return Vec::new();
         };
         let mut cells = self.state.sessions(&Names::default());

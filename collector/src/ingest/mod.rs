@@ -11,7 +11,7 @@ mod received;
 mod rejection;
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use profiler_core::wire::cycle_weight_ns;
@@ -23,7 +23,7 @@ use tokio::time::timeout;
 use crate::agent_control::ControlStream;
 use crate::commit::{AcceptedFlushes, Apply, Log};
 use crate::events::EventKind;
-use crate::ingest_status::{IngestBlocked, IngestStatus, StatusChange};
+use crate::ingest_status::{IngestBlocked, IngestHealth, IngestStatus, StatusChange, disk_bytes};
 use crate::late_hours::{Hours, LateHours, late_hours};
 use crate::limits::{
     BEHIND_MAX, LARGE_MESSAGES_AT_ONCE, LATE_HOURS_MAX, SEALING_WAIT_MAX, TRANSLATION_KEPT,
@@ -39,8 +39,8 @@ use crate::shares::{Account, Quota, QuotaExceeded, SessionSlot, Turns, UnsealedS
 use crate::state::CollectorState;
 use crate::store::Retention;
 use crate::store::wal::{Hello, NotLogged};
-use crate::sync::{lock, write};
-use crate::tree::Tree;
+use crate::sync::{Mutex, MutexGuard, lock, rank, write};
+use crate::tree::TreeLock;
 
 pub(crate) use control::{PendingThreadDump, SettingsView};
 #[cfg(test)]
@@ -52,15 +52,13 @@ use rejection::refuse;
 static DUPLICATED: LineLimit = LineLimit::new();
 
 /// The state as streams change it, and the log that makes their flushes durable.
-///
-/// Lock order: `status`, the log, then the locks of [`CollectorState`]. `late` is taken alone.
 #[derive(Debug)]
 pub(crate) struct Ingest {
     pub(crate) state: Arc<CollectorState>,
     /// `None` if data is kept in memory only.
     pub(crate) log: Option<Arc<Log>>,
-    pub(crate) late: Mutex<LateHours>,
-    pub(crate) status: Mutex<IngestStatus>,
+    pub(crate) late: Mutex<LateHours, rank::LateHours>,
+    pub(crate) status: Mutex<IngestStatus, rank::IngestStatus>,
     /// Notified after each sealing, which frees memory.
     pub(crate) sealed: Notify,
     /// Notified when an agent reports the settings that it applied.
@@ -167,7 +165,7 @@ struct Resume {
 }
 
 impl Apply for CollectorState {
-    fn tree(&self) -> &RwLock<Tree> {
+    fn tree(&self) -> &TreeLock {
         &self.tree
     }
 
@@ -555,12 +553,14 @@ impl Ingest {
 
     /// Whether ingest is blocked, and why. Reports a change since the last call.
     pub(crate) fn blocked(&self) -> Option<IngestBlocked> {
-        // Gathered without a lock, because they take locks of their own.
+        // Gathered before the status is locked, because that takes other locks, and uses a full disk.
         let now = self.state.clock.now();
-        let health = self.log.as_ref().map(|log| log.health()).unwrap_or_default();
-        let unsealed_bytes = self.state.unsealed_bytes();
+        let log = self.log.as_ref().map(|log| log.health()).unwrap_or_default();
+        let folder = lock(&self.status).folder.clone().filter(|_| log.full.is_some());
+        let disk_bytes = folder.and_then(|folder| disk_bytes(&folder));
+        let health = IngestHealth { log, disk_bytes, unsealed_bytes: self.state.unsealed_bytes() };
         let mut status = lock(&self.status);
-        let change = status.update(&health, unsealed_bytes, &self.state.limits, now);
+        let change = status.update(&health, &self.state.limits, now);
         match change {
             Some(StatusChange::Stopped(blocked)) => {
                 self.state.events.ingest(EventKind::IngestStopped, blocked, now);

@@ -7,18 +7,17 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
 use std::path::PathBuf;
-use std::sync::Mutex;
 
 use super::files::{FileError, SymbolFiles};
 use crate::limits::{
     AGENT_SYMBOLS_BYTES_MAX, FINDINGS_MAX, SYMBOL_FETCHES_MAX, SYMBOL_STORE_BYTES_MAX,
 };
-use crate::sync::lock;
+use crate::sync::{Mutex, lock, rank};
 
 /// The builds whose symbols are requested from agents.
 #[derive(Debug, Default)]
 pub(super) struct Fetches {
-    state: Mutex<State>,
+    state: Mutex<State, rank::SymbolFetches>,
 }
 
 #[derive(Debug, Default)]

@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use profiler_core::Timestamp;
@@ -13,7 +13,7 @@ use symbols::file::{Facts, Names, SymbolFile, SymbolFileError};
 
 use super::{is_build_id, path_of};
 use crate::limits::SYMBOL_FILES_OPEN_MAX;
-use crate::sync::lock;
+use crate::sync::{Mutex, lock, rank};
 
 const EXTENSION: &str = "symbols";
 /// Folder of incomplete files.
@@ -49,9 +49,9 @@ pub(crate) struct ListedFile {
 #[derive(Debug)]
 pub(super) struct SymbolFiles {
     folder: PathBuf,
-    open: Mutex<BTreeMap<String, Arc<SymbolFile<File>>>>,
+    open: Mutex<BTreeMap<String, Arc<SymbolFile<File>>>, rank::SymbolsOpen>,
     /// Held while a file is added or removed.
-    pub(super) changing: Mutex<()>,
+    pub(super) changing: Mutex<(), rank::SymbolsChanging>,
 }
 
 impl SymbolFiles {
@@ -89,8 +89,9 @@ impl SymbolFiles {
         if !is_build_id(build) {
             return Ok(None);
         }
-        if let Some(file) = lock(&self.open).get(build) {
-            return Ok(Some(file.clone()));
+        let known = lock(&self.open).get(build).cloned();
+        if known.is_some() {
+            return Ok(known);
         }
         let path = self.path(build);
         let file = match File::open(&path) {

@@ -6,7 +6,6 @@ use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::Read as _;
 use std::process::{Child, Command, Stdio};
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use profiler_core::limits::bounded;
@@ -15,7 +14,7 @@ use symbols::file::SymbolFile;
 use super::files::{FileError, SymbolFiles, check_build};
 use super::{Missing, NOT_FOUND_CODE, SymbolSource, is_build_id, path_of};
 use crate::limits::{FINDINGS_MAX, REDUCE_MAX, WANTED_BUILDS_MAX};
-use crate::sync::lock;
+use crate::sync::{Mutex, lock, rank};
 
 /// How long a build that no source has is not looked for again.
 const RETRY_AFTER: Duration = Duration::from_secs(600);
@@ -43,8 +42,8 @@ pub(super) enum Found {
 pub(super) struct Finder {
     source: SymbolSource,
     /// Held while a reader runs: one at a time.
-    reading: Mutex<()>,
-    state: Mutex<State>,
+    reading: Mutex<(), rank::SymbolReading>,
+    state: Mutex<State, rank::SymbolFinder>,
 }
 
 #[derive(Debug, Default)]

@@ -10,8 +10,8 @@ mod upload;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use profiler_core::{Frame, Timestamp};
@@ -26,7 +26,7 @@ pub(crate) use self::upload::{Piece, Received, UploadError};
 use crate::limits::{
     LOOKUP_ADDRESSES, NAMED_ADDRESSES_MAX, NAMING_ALL_MAX, NAMING_WAIT_MAX, SYMBOL_FETCHES_MAX,
 };
-use crate::sync::lock;
+use crate::sync::{Mutex, lock, rank};
 
 /// The functions at an address: the compiled one, then those inlined into it.
 pub(crate) type Functions = Arc<[Frame<Arc<str>>]>;
@@ -61,7 +61,7 @@ pub(crate) struct Naming {
     fetches: Fetches,
     /// Rises whenever an address may have another name than before.
     revision: AtomicU64,
-    known: Mutex<KnownNames>,
+    known: Mutex<KnownNames, rank::KnownNames>,
 }
 
 /// Names that were looked up.

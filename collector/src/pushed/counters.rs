@@ -1,9 +1,8 @@
 //! Outcomes of pushes, by source.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 
-use crate::sync::lock;
+use crate::sync::{Mutex, lock, rank};
 
 /// Outcomes of the pushes of one source, since the start.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -23,7 +22,7 @@ pub(crate) struct PushCounts {
 /// The counts of each source.
 #[derive(Debug, Default)]
 pub(crate) struct PushCounters {
-    by_source: Mutex<BTreeMap<&'static str, PushCounts>>,
+    by_source: Mutex<BTreeMap<&'static str, PushCounts>, rank::PushCounters>,
 }
 
 impl PushCounters {

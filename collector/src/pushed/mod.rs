@@ -7,7 +7,7 @@ mod scrapes;
 mod sender;
 mod tables;
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use profiler_core::Timestamp;
 use profiler_core::hash::KeyedMap;
@@ -19,7 +19,7 @@ use crate::limits::{
 };
 use crate::serve::Identity;
 use crate::shares::{Account, DecodeBudget, Turns};
-use crate::sync::lock;
+use crate::sync::{Mutex, lock, rank};
 
 pub(crate) use self::counters::{PushCounters, PushCounts};
 pub(crate) use self::scrapes::{ScrapeStatus, Scrapes};
@@ -66,7 +66,7 @@ struct Live {
 #[derive(Debug)]
 pub(crate) struct Pushed {
     ingest: Arc<Ingest>,
-    live: Mutex<KeyedMap<SeriesKey, Live>>,
+    live: Mutex<KeyedMap<SeriesKey, Live>, rank::PushedSeries>,
     memory: DecodeBudget,
     /// Pushes that are parsed and stored at once.
     pub(crate) turns: Arc<Turns>,

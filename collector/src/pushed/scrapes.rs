@@ -1,12 +1,11 @@
 //! Outcomes of scrapes.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 use std::time::Duration;
 
 use profiler_core::Timestamp;
 
-use crate::sync::lock;
+use crate::sync::{Mutex, lock, rank};
 
 /// Outcomes of the scrapes of a service.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -24,7 +23,7 @@ pub(crate) struct ScrapeStatus {
 
 /// All services by name.
 #[derive(Debug, Default)]
-pub(crate) struct Scrapes(Mutex<BTreeMap<String, ScrapeStatus>>);
+pub(crate) struct Scrapes(Mutex<BTreeMap<String, ScrapeStatus>, rank::Scrapes>);
 
 impl Scrapes {
     pub(crate) fn add(&self, name: &str, url: &str, every: Duration) {

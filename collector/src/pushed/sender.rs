@@ -1,7 +1,7 @@
 //! The sender of one series: it lives like an agent, whose messages are calls instead of a stream.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use flamegraph::import::{Imported, Labels};
 use profiler_core::wire::PROTOCOL;
@@ -15,7 +15,7 @@ use crate::ingest::{Attachment, Ingest, OpenStream, ReceivedFlush, StreamError};
 use crate::limits::DICTIONARY_SLICE_ENTRIES;
 use crate::rows::DisconnectReason;
 use crate::shares::{Account, DecodeBudget};
-use crate::sync::lock;
+use crate::sync::{Mutex, lock, rank};
 
 /// Memory of a sample of a flush: its node and its thread, encoded and decoded.
 const SAMPLE_BYTES: usize = 64;
@@ -82,7 +82,7 @@ pub(super) struct Sender {
     /// `None` before the first push and after a failure.
     attachment: Option<Attachment>,
     /// Used on threads that may block, by one push at a time.
-    tables: Arc<Mutex<Tables>>,
+    tables: Arc<Mutex<Tables, rank::PushedTables>>,
     seq: u64,
     accepted_ns: u64,
 }

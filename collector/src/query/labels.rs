@@ -56,8 +56,10 @@ impl CollectorState {
     /// The keys of all labels.
     pub(crate) fn label_keys(&self) -> BTreeSet<String> {
         let mut keys = BTreeSet::new();
-        for cell in lock(&self.registry).all() {
-            for key in lock(&cell.state).agent.labels.keys() {
+        let sessions = lock(&self.registry).all();
+        for cell in sessions {
+            let session = lock(&cell.state);
+            for key in session.agent.labels.keys() {
                 // Workers share few keys.
                 if !keys.contains(key) {
                     keys.insert(key.clone());

@@ -340,6 +340,7 @@ impl CollectorState {
     }
 
     fn view(&self, cell: &SessionCell, session: &Session) -> EpochView {
+        let desired = lock(&self.desired).of(&cell.worker);
         EpochView {
             worker: cell.worker.clone(),
             epoch: cell.epoch,
@@ -355,9 +356,7 @@ impl CollectorState {
             rejected: session.rejected,
             last_rejection: session.last_rejection.clone(),
             running: 0,
-            settings_pending: !lock(&self.desired)
-                .of(&cell.worker)
-                .is_applied_by(session.applied.as_ref()),
+            settings_pending: !desired.is_applied_by(session.applied.as_ref()),
             applied: session.applied.clone(),
         }
     }

@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
@@ -24,7 +24,7 @@ use crate::limits::{
     QUERY_WAIT_MAX,
 };
 use crate::shares::{Account, Accounts, MemoryPool, Quota, Reservation, Slot, SlotPool, Turn};
-use crate::sync::lock;
+use crate::sync::{Mutex, lock, rank};
 
 /// A pool of slots for some routes.
 #[derive(Clone)]
@@ -187,7 +187,7 @@ impl HttpBody for SlottedBody {
 /// piece waits for its reader.
 struct PooledBody {
     /// `None` if the memory was taken back.
-    text: Arc<Mutex<Option<Bytes>>>,
+    text: Arc<Mutex<Option<Bytes>, rank::AnswerText>>,
     sent: usize,
     length: usize,
     /// Bytes that were sent when progress was noted last.

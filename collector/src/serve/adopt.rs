@@ -4,8 +4,8 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::Stdio;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use profiler_core::limits::bounded;
@@ -21,7 +21,7 @@ use crate::collector::Collector;
 use crate::limits::{ADOPT_MESSAGE_BYTES_MAX, ADOPT_TIME_MAX};
 use crate::recovery::StoreOptions;
 use crate::store::StoreName;
-use crate::sync::lock;
+use crate::sync::{Mutex, lock, rank};
 
 /// When and how stores of dead collectors are adopted.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -52,7 +52,7 @@ pub(super) async fn adopt_stores(
     let stores = StoreWatch::new(own.place.clone(), own.name, options.after, retention);
     let mut ticks = interval(stores.every());
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let stores = Arc::new(Mutex::new(stores));
+    let stores = Arc::new(Mutex::<_, rank::AdoptionWatch>::new(stores));
     let place = own.place.to_string();
     loop {
         tokio::select! {
@@ -81,7 +81,7 @@ pub(super) async fn adopt_stores(
 
 async fn adopt_if_needed(
     collector: &Collector,
-    stores: &Arc<Mutex<StoreWatch>>,
+    stores: &Arc<Mutex<StoreWatch, rank::AdoptionWatch>>,
     place: &str,
     name: &StoreName,
     options: &AutoAdoption,

@@ -1,6 +1,5 @@
 //! Validation of flushes: a flush is checked whole before any of it is used.
 
-use std::sync::RwLock;
 use std::time::Duration;
 
 use profiler_core::wire::{
@@ -22,7 +21,7 @@ use crate::packed::PackedWeights;
 use crate::rows::{CheckedFlush, StoredWindow};
 use crate::store::wal;
 use crate::sync::read;
-use crate::tree::Tree;
+use crate::tree::{Tree, TreeLock};
 
 /// Why a node of a decoded cycle can be translated.
 const KNOWN_NODE: &str = "decoding rejects nodes outside of the dictionary";
@@ -80,7 +79,7 @@ pub(crate) struct FlushChecker<'a> {
     pub(crate) worker: &'a WorkerId,
     pub(crate) epoch: Epoch,
     pub(crate) basis: &'a FlushBasis,
-    pub(crate) tree: &'a RwLock<Tree>,
+    pub(crate) tree: &'a TreeLock,
     pub(crate) now: Timestamp,
     /// How far behind `now` a cycle may start or a task end.
     pub(crate) behind_max: Duration,

@@ -8,7 +8,7 @@ mod hello;
 mod refused;
 mod registry;
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use profiler_core::wire::{AppliedSettings, Translation, v1};
 use profiler_core::{Epoch, Ticks, Timestamp, WorkerId};
@@ -17,7 +17,7 @@ use tokio::sync::{OwnedMutexGuard, oneshot};
 use crate::agent_control::AgentControl;
 use crate::rows::{AgentInfo, Disconnect, DisconnectReason, FlushFacts, SessionRecord};
 use crate::shares::{Account, Quota, QuotaExceeded, SessionSlot};
-use crate::sync::lock;
+use crate::sync::{Mutex, lock, rank};
 
 pub(crate) use flush::FlushChecker;
 pub(crate) use hello::{HelloError, check_hello};
@@ -29,7 +29,7 @@ pub(crate) use registry::{NoRoom, OpenSession, Registry};
 pub(crate) struct SessionCell {
     pub(crate) worker: WorkerId,
     pub(crate) epoch: Epoch,
-    pub(crate) state: Mutex<Session>,
+    pub(crate) state: Mutex<Session, rank::Session>,
     /// Serializes updates of `acked_seq`. Async and fair, because it is held across the log's sync;
     /// `state` must not be.
     pub(crate) commit_lock: Arc<tokio::sync::Mutex<()>>,

@@ -1,7 +1,7 @@
 //! All sessions, by worker and epoch.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use profiler_core::hash::KeyedMap;
 use profiler_core::{Epoch, Timestamp, WorkerId};
@@ -11,7 +11,7 @@ use crate::limits::{EVICTED_SESSIONS_MAX, SESSIONS_SHARE_DIVISOR};
 use crate::rows::{AgentInfo, Disconnect, DisconnectReason};
 use crate::serve::Identity;
 use crate::shares::Account;
-use crate::sync::lock;
+use crate::sync::{Mutex, lock};
 
 /// The session of a new stream.
 #[derive(Debug)]

@@ -2,8 +2,8 @@
 
 use std::cmp::Reverse;
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use profiler_core::hash::KeyedMap;
@@ -16,7 +16,7 @@ use crate::limits::{
 };
 use crate::log_limit::{Admitted, LineLimit};
 use crate::serve::Identity;
-use crate::sync::lock;
+use crate::sync::{Mutex, lock, rank};
 
 /// Memory of a node of the tree, roughly.
 const NODE_BYTES: u64 = 32;
@@ -57,7 +57,7 @@ pub(crate) struct Account {
     sessions: AtomicUsize,
     growth: Arc<Growth>,
     running_bytes: AtomicUsize,
-    uses: Mutex<[QuotaUse; Quota::ALL.len()]>,
+    uses: Mutex<[QuotaUse; Quota::ALL.len()], rank::AccountUses>,
 }
 
 /// Growth of the tree caused by an identity. Its accounts share it.
@@ -273,7 +273,7 @@ impl Drop for SessionSlot {
 pub(crate) struct Accounts {
     /// Of identities without quotas of their own.
     quotas: Quotas,
-    by_identity: Mutex<KeyedMap<Identity, Arc<Account>>>,
+    by_identity: Mutex<KeyedMap<Identity, Arc<Account>>, rank::Accounts>,
 }
 
 impl Accounts {

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use profiler_core::hash::KeyedMap;
@@ -12,7 +12,7 @@ use tokio::time::sleep;
 use super::{Account, Quota, SlotPool};
 use crate::limits::{ROOM_RETRY_EVERY, WAITING_FOR_ROOM_MAX};
 use crate::serve::Identity;
-use crate::sync::lock;
+use crate::sync::{Mutex, lock, rank};
 
 /// Time without progress after which memory is taken back, if others need it.
 const STALLED_AFTER: Duration = Duration::from_secs(1);
@@ -22,7 +22,7 @@ const STALLED_AFTER: Duration = Duration::from_secs(1);
 pub(crate) struct MemoryPool {
     quota: Quota,
     bytes_max: usize,
-    state: Mutex<State>,
+    state: Mutex<State, rank::MemoryPool>,
     /// Peers that wait for room: what they sent meanwhile is in the buffers of their connections, which
     /// the pool does not count.
     waiting: Arc<SlotPool>,

@@ -1,10 +1,9 @@
 //! Pacing: an amount a second, with a burst.
 
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use crate::limits::{QUOTA_BURST, QUOTA_WAIT_MAX};
-use crate::sync::lock;
+use crate::sync::{Mutex, lock, rank};
 
 /// A token bucket that holds what [`QUOTA_BURST`] brings. Amounts are charged before they are waited
 /// for, so those who wait need no queue: each waits until what was charged before it is paid.
@@ -12,7 +11,7 @@ use crate::sync::lock;
 pub(super) struct Rate {
     per_second: u64,
     /// When everything charged so far is paid; `None` before the first charge.
-    paid_at: Mutex<Option<Instant>>,
+    paid_at: Mutex<Option<Instant>, rank::AccountRate>,
 }
 
 /// The bucket stays empty for longer than anyone should wait.

@@ -1,12 +1,12 @@
 //! A pool of slots: queries, open pages, requests to agents.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use profiler_core::hash::KeyedMap;
 
 use super::{Account, Quota};
 use crate::serve::Identity;
-use crate::sync::lock;
+use crate::sync::{Mutex, lock, rank};
 
 /// A number of slots that peers take and return. One identity may take all of them; an eighth as many
 /// more are left to identities that hold less than half.
@@ -14,7 +14,7 @@ use crate::sync::lock;
 pub(crate) struct SlotPool {
     quota: Quota,
     slots_max: usize,
-    taken: Mutex<Usage>,
+    taken: Mutex<Usage, rank::Slots>,
 }
 
 #[derive(Debug, Default)]

@@ -1,6 +1,6 @@
 //! Turns: a few that are used at once, and a queue in which identities take turns.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use profiler_core::hash::KeyedMap;
 use tokio::runtime::{Handle, RuntimeFlavor};
@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 use super::{Account, RoundRobin};
 use crate::limits::SMALL_MESSAGE_BYTES;
 use crate::serve::Identity;
-use crate::sync::lock;
+use crate::sync::{Mutex, lock, rank};
 
 /// Like a semaphore, but fair between identities instead of between those who wait: one that asks a
 /// thousand times delays the others as much as one that asks once. One turn more is left to identities
@@ -18,7 +18,7 @@ use crate::sync::lock;
 pub(crate) struct Turns {
     /// Turns that any identity may have.
     count: usize,
-    state: Mutex<State>,
+    state: Mutex<State, rank::Turns>,
 }
 
 #[derive(Debug, Default)]

@@ -1,18 +1,16 @@
 //! Shares of the identities in the data that waits in memory to be sealed.
 
-use std::sync::Mutex;
-
 use profiler_core::hash::KeyedMap;
 
 use super::Account;
 use crate::serve::Identity;
-use crate::sync::lock;
+use crate::sync::{Mutex, lock, rank};
 
 /// The bytes of each identity that are in no table. When a sealing is behind, only the identity that sent most
 /// of them waits for it.
 #[derive(Debug, Default)]
 pub(crate) struct UnsealedShares {
-    state: Mutex<State>,
+    state: Mutex<State, rank::UnsealedShares>,
 }
 
 #[derive(Debug, Default)]

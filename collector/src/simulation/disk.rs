@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::mem;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use object_store::memory::InMemory;
 use object_store::path::Path;
@@ -15,19 +15,19 @@ use super::faults::{DiskCondition, DiskFault, DiskFaultCounts, Operation, Synced
 use super::log_files::LogFile;
 use super::tables::{TableFile, block};
 use crate::clock::Clock;
-use crate::sync::lock;
+use crate::sync::{Mutex, as_another_thread, lock, rank};
 
 type Hook = Box<dyn FnMut() + Send>;
 
 /// A disk. Clones share it.
 #[derive(Clone)]
 pub struct SimulatedDisk {
-    pub(super) state: Arc<Mutex<State>>,
+    pub(super) state: Arc<Mutex<State, rank::SimulatedDisk>>,
     /// Whether it is a bucket: all that was written is durable.
     pub(super) is_bucket: bool,
     /// Objects that readers of tables see.
-    visible: Arc<Mutex<Arc<InMemory>>>,
-    between_writes: Arc<Mutex<Option<Hook>>>,
+    visible: Arc<Mutex<Arc<InMemory>, rank::SimulatedFiles>>,
+    between_writes: Arc<Mutex<Option<Hook>, rank::SimulatedDisk>>,
 }
 
 pub(super) struct State {
@@ -190,7 +190,7 @@ impl SimulatedDisk {
     pub(super) fn call_hook(&self) {
         let hook = lock(&self.between_writes).take();
         if let Some(mut hook) = hook {
-            hook();
+            as_another_thread(&mut hook);
             *lock(&self.between_writes) = Some(hook);
         }
     }

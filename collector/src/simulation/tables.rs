@@ -221,7 +221,8 @@ impl ObjectStore for SimulatedDisk {
     }
 
     fn list(&self, prefix: Option<&Path>) -> Streamed<ObjectMeta> {
-        if let Err(error) = lock(&self.state).read() {
+        let readable = lock(&self.state).read();
+        if let Err(error) = readable {
             return Box::pin(tokio_stream::once(Err(object_error(error))));
         }
         let state = self.state.clone();

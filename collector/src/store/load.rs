@@ -182,7 +182,8 @@ impl Tables {
         let expected = self.rows(TableName::Expected, reports)?;
         self.remember(&frames, &nodes, &workers);
         let links = ids_of(&manifest, TableName::Links).saturating_sub(1);
-        write(&self.links).restore(self.rows(TableName::Links, reports)?, links);
+        let link_rows = self.rows(TableName::Links, reports)?;
+        write(&self.links).restore(link_rows, links);
         lock(&self.sealed).links = links;
         Ok(StoredState {
             manifest,

@@ -123,7 +123,8 @@ impl Tables {
     /// Copies damaged versions to quarantine. The files that only they list are kept for
     /// [`DAMAGED_LISTS_KEPT`].
     pub(super) fn quarantine_versions(&self) {
-        for (version, reason) in &lock(&self.versions).damaged {
+        let damaged = lock(&self.versions).damaged.clone();
+        for (version, reason) in &damaged {
             let path = Manifest::path_of(*version);
             if self.objects.is_in_quarantine(&path) {
                 continue;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::{ControlFlow, Range};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, RwLock};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use profiler_core::WorkerId;
@@ -22,7 +22,7 @@ use super::union::{PartFile, UnionPart};
 use super::versions::Versions;
 use crate::clock::Clock;
 use crate::limits::{OPEN_FILES_BYTES_MAX, OPEN_FILES_MAX, WORKERS_MAX};
-use crate::sync::{lock, read, write};
+use crate::sync::{Mutex, RwLock, lock, rank, read, write};
 
 /// Stands for the workers past [`WORKERS_MAX`].
 const OVERFLOW: &str = "[overflow]";
@@ -38,20 +38,20 @@ pub(crate) struct Tables {
     pub(super) objects: Objects,
     clock: Clock,
     /// The newest version.
-    current: RwLock<Arc<Manifest>>,
+    current: RwLock<Arc<Manifest>, rank::TablesCurrent>,
     /// Locked while a version is published.
-    pub(super) versions: Mutex<Versions>,
+    pub(super) versions: Mutex<Versions, rank::TablesVersions>,
     next_id: AtomicU64,
     /// Locked throughout a sealing.
-    pub(super) sealed: Mutex<SealedIds>,
-    pub(super) workers: RwLock<Workers>,
+    pub(super) sealed: Mutex<SealedIds, rank::TablesSealed>,
+    pub(super) workers: RwLock<Workers, rank::TablesWorkers>,
     /// Lock order: after `workers`.
-    pub(super) links: RwLock<Links>,
-    open_files: Mutex<OpenFiles>,
+    pub(super) links: RwLock<Links, rank::TablesLinks>,
+    open_files: Mutex<OpenFiles, rank::TablesOpen>,
     /// The stores of which this is the union; otherwise none.
-    pub(super) parts: RwLock<Vec<Arc<UnionPart>>>,
+    pub(super) parts: RwLock<Vec<Arc<UnionPart>>, rank::TablesParts>,
     /// Damaged files that the manifest still lists, and the reasons.
-    pub(super) damaged: Mutex<BTreeMap<u64, String>>,
+    pub(super) damaged: Mutex<BTreeMap<u64, String>, rank::TablesDamaged>,
     /// When the store was opened, by a clock that cannot jump.
     pub(super) opened: Instant,
     /// Of a collector that was running while this store had no owner: its data shows how much time has passed.
@@ -295,8 +295,9 @@ impl Tables {
 
     /// Opens a sum table's file. Verifies its checksum the first time.
     pub(super) fn segment(&self, file: &FileEntry) -> Result<Arc<Segment>, StoreError> {
-        if let Some(segment) = lock(&self.open_files).sum_table.get(&file.id) {
-            return Ok(segment.clone());
+        let known = lock(&self.open_files).sum_table.get(&file.id).cloned();
+        if let Some(segment) = known {
+            return Ok(segment);
         }
         let TableName::Sums(sum_table, tier) = file.table else {
             return Err(StoreError::damaged(file.path(), "its table has no sums"));
@@ -315,8 +316,9 @@ impl Tables {
         &self,
         file: &FileEntry,
     ) -> Result<Arc<ListSegment>, StoreError> {
-        if let Some(segment) = lock(&self.open_files).lists.get(&file.id) {
-            return Ok(segment.clone());
+        let known = lock(&self.open_files).lists.get(&file.id).cloned();
+        if let Some(segment) = known {
+            return Ok(segment);
         }
         let opened = ListSegment::open::<R>(&self.objects, file);
         let segment = Arc::new(self.note_damage(file, opened)?);

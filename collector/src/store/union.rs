@@ -149,13 +149,16 @@ impl Tables {
 
     /// Numbers the workers and links of a store in the union.
     pub(crate) fn number_in_union(&self, store: &Tables, numbers: &mut Numbers) {
+        // Not under the locks of the union: they have the same ranks.
+        let ids = store.worker_ids();
+        let links_of_store = store.links();
         let mut workers = write(&self.workers);
         numbers.workers = vec![WorkerNumber::ALL.0];
-        numbers.workers.extend(store.worker_ids().iter().map(|id| workers.assign(id).0));
+        numbers.workers.extend(ids.iter().map(|id| workers.assign(id).0));
         drop(workers);
         let mut links = write(&self.links);
         numbers.links = vec![0];
-        let assigned = store.links().into_iter().map(|(peer, kind)| links.assign(&peer, &kind));
+        let assigned = links_of_store.into_iter().map(|(peer, kind)| links.assign(&peer, &kind));
         numbers.links.extend(assigned);
     }
 

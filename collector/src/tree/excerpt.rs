@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
-use std::sync::{Arc, RwLock};
+use std::sync::Arc;
 
 use profiler_core::profile::{ProfileNode, Shape};
 use profiler_core::{Filter, Frame, FrameId, FrameKind, NodeId, Profile, StringId, Weight};
 
-use super::Tree;
+use super::TreeLock;
 use super::phases::{Level, NodeScope, PhaseFilter};
 use crate::id_set::{IdSet, RankedIds};
 use crate::naming::{Addresses, Naming};
@@ -50,7 +50,7 @@ pub(crate) struct Excerpt {
 impl Excerpt {
     /// Copies the `touched` nodes and their ancestors. Locks the tree for [`EXCERPT_AT_ONCE`] nodes
     /// or frames at a time, so that a dictionary never waits for a whole query.
-    pub(crate) fn of(tree: &RwLock<Tree>, touched: IdSet) -> Excerpt {
+    pub(crate) fn of(tree: &TreeLock, touched: IdSet) -> Excerpt {
         let (ids, rows) = rows_above(tree, touched);
         let frame_ids: IdSet = rows.iter().map(|(_, frame)| frame.0).collect();
         let frame_ids = frame_ids.ranked();
@@ -252,7 +252,7 @@ fn is_merged(kind: FrameKind, level: Level, above: NodeId, form: ProfileForm) ->
 }
 
 /// The needed nodes with the root; and parent and frame of all but the root, children first.
-fn rows_above(tree: &RwLock<Tree>, mut needed: IdSet) -> (RankedIds, Vec<(NodeId, FrameId)>) {
+fn rows_above(tree: &TreeLock, mut needed: IdSet) -> (RankedIds, Vec<(NodeId, FrameId)>) {
     let mut rows = Vec::new();
     needed.insert(NodeId::ROOT.0);
     let mut end = u32::MAX;
@@ -271,7 +271,7 @@ fn rows_above(tree: &RwLock<Tree>, mut needed: IdSet) -> (RankedIds, Vec<(NodeId
 }
 
 /// The frames, and the strings that they need, renumbered.
-fn copy_frames(tree: &RwLock<Tree>, ids: &RankedIds) -> (Vec<Arc<str>>, Vec<Frame<StringId>>) {
+fn copy_frames(tree: &TreeLock, ids: &RankedIds) -> (Vec<Arc<str>>, Vec<Frame<StringId>>) {
     let ids: Vec<u32> = ids.iter().collect();
     let mut frames: Vec<Frame<StringId>> = Vec::with_capacity(ids.len());
     for piece in ids.chunks(EXCERPT_AT_ONCE) {

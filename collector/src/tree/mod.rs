@@ -16,11 +16,15 @@ use profiler_core::{CallTrie, Filter, Frame, FrameId, FrameKind, NodeId, StringI
 
 use crate::limits::{LEDGER_NAMES_MAX, PHASES_MAX};
 use crate::packed::NODES_MAX;
+use crate::sync::{RwLock, rank};
 
 pub(crate) use excerpt::{Excerpt, ProfileForm, SampleScope};
 pub(crate) use phases::PhaseFilter;
 pub(crate) use sealing::unsealed;
 pub(crate) use union::Adopted;
+
+/// The tree of a collector, which its threads share.
+pub(crate) type TreeLock = RwLock<Tree, rank::Tree>;
 
 /// Memory of a frame and its table entry without its strings, in bytes.
 const FRAME_BYTES: usize = 96;

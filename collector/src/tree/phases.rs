@@ -1,10 +1,8 @@
 //! Phases of tasks, the second level of the tree, and which of them a query keeps.
 
-use std::sync::RwLock;
-
 use profiler_core::{FrameKind, NodeId};
 
-use super::Tree;
+use super::TreeLock;
 use crate::rows::EXECUTE;
 use crate::sync::read;
 
@@ -34,7 +32,7 @@ impl PhaseFilter {
     }
 
     /// By node of the tree, whether its own time is kept; `None` if all time is kept.
-    pub(crate) fn nodes(&self, tree: &RwLock<Tree>) -> Option<Vec<bool>> {
+    pub(crate) fn nodes(&self, tree: &TreeLock) -> Option<Vec<bool>> {
         if *self == PhaseFilter::All {
             return None;
         }

@@ -1,10 +1,8 @@
 //! The tree's part of a sealing.
 
-use std::sync::RwLock;
-
 use profiler_core::{Frame, FrameId, NodeId, StringId};
 
-use super::Tree;
+use super::{Tree, TreeLock};
 use crate::store::{FrameRow, NodeRow, TaskTree, TreeSize, UnsealedTree};
 use crate::sync::{read, write};
 
@@ -12,7 +10,7 @@ use crate::sync::{read, write};
 const COPIED_AT_ONCE: u32 = 4_096;
 
 /// Locked for each node apart, because others wait for the tree.
-impl TaskTree for &RwLock<Tree> {
+impl TaskTree for &TreeLock {
     fn task_node(&mut self, name: &str) -> NodeId {
         write(self).task_node(name)
     }
@@ -23,7 +21,7 @@ impl TaskTree for &RwLock<Tree> {
 }
 
 /// Copies the frames and nodes past `sealed`, in pieces so that the lock is never held for long.
-pub(crate) fn unsealed(tree: &RwLock<Tree>, sealed: TreeSize) -> UnsealedTree {
+pub(crate) fn unsealed(tree: &TreeLock, sealed: TreeSize) -> UnsealedTree {
     let mut unsealed = UnsealedTree::default();
     let mut next_node = sealed.nodes;
     // Nodes first: their frames are older, so they exist when the frames are copied.

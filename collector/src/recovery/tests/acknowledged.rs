@@ -287,12 +287,12 @@ struct Gate {
 
 impl Gate {
     fn set_closed(&self, is_closed: bool) {
-        *lock(&self.is_closed) = is_closed;
+        *self.is_closed.lock().unwrap() = is_closed;
         self.opened.notify_all();
     }
 
     fn pass(&self) {
-        let closed = lock(&self.is_closed);
+        let closed = self.is_closed.lock().unwrap();
         let deadline = Duration::from_secs(20);
         let waited = self.opened.wait_timeout_while(closed, deadline, |is_closed| *is_closed);
         self.has_timed_out.fetch_or(waited.unwrap().1.timed_out(), Ordering::Relaxed);

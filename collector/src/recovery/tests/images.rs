@@ -39,7 +39,7 @@ fn run(is_maintained: bool) -> Run {
     let recorder = {
         let disk = disk.clone();
         let moments = moments.clone();
-        let noted = move || lock(&moments).push(lock(&disk.0).operations.len());
+        let noted = move || moments.lock().unwrap().push(lock(&disk.0).operations.len());
         Recorder::noting(noted)
     };
     let changes = recorder.changes.clone();
@@ -55,8 +55,8 @@ fn run(is_maintained: bool) -> Run {
             fleet.collector.sealer.maintain(at(3_000_000_000), &FOR_EVER).unwrap();
         }
     }
-    let changes = lock(&changes).clone();
-    let tables = changes.into_iter().zip(lock(&moments).clone()).collect();
+    let changes = changes.lock().unwrap().clone();
+    let tables = changes.into_iter().zip(moments.lock().unwrap().clone()).collect();
     let log = lock(&disk.0).operations.clone();
     Run { fleet, log, tables }
 }

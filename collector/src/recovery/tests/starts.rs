@@ -104,15 +104,15 @@ impl Durability for ForgetfulDisk {
         for path in paths {
             let file = at_once(self.store.head(&path.as_str().into())).unwrap();
             let tag = file.e_tag.unwrap();
-            if lock(&self.dropped).contains(&tag) {
+            if self.dropped.lock().unwrap().contains(&tag) {
                 continue;
             }
             if self.is_failing.load(Ordering::Relaxed) && path.starts_with("manifest/") {
-                lock(&self.dropped).insert(tag);
+                self.dropped.lock().unwrap().insert(tag);
                 let source = io::Error::other("the disk does not answer");
                 return Err(StoreError::Io { doing: "syncing", path: path.clone(), source });
             }
-            lock(&self.durable).insert(path.clone());
+            self.durable.lock().unwrap().insert(path.clone());
         }
         Ok(())
     }
@@ -126,7 +126,7 @@ impl ForgetfulDisk {
     /// Objects that a crash of the machine leaves.
     fn crashed(self: &Arc<Self>) -> Objects {
         let left = Objects::memory();
-        for path in &*lock(&self.durable) {
+        for path in &*self.durable.lock().unwrap() {
             let content = self.objects().get_if_exists(path).unwrap();
             content.into_iter().for_each(|content| left.put_new(path, content).unwrap());
         }
@@ -173,7 +173,7 @@ fn a_first_version_whose_sync_failed_is_written_again() {
     tables.is_failing.store(false, Ordering::Relaxed);
     start_on(objects.clone(), Files::new()).unwrap();
     let first = Manifest::path_of(1);
-    assert_eq!(*lock(&tables.durable), [first].into());
+    assert_eq!(*tables.durable.lock().unwrap(), [first].into());
 }
 
 /// A process may have ended after a sync of its last records failed, and before it cut them off. The next

@@ -1,13 +1,13 @@
 //! Activity of a connection: its requests in flight, and what it waits for.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::limits::ConnectionLimits;
-use crate::sync::lock;
+use crate::sync::{Mutex, lock, rank};
 
 /// Why a connection is closed by the collector.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,7 +31,7 @@ pub(super) enum Closing {
 /// An open connection.
 #[derive(Debug)]
 pub(super) struct Activity {
-    state: Mutex<State>,
+    state: Mutex<State, rank::Connection>,
     closing_changed: Notify,
 }
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -13,7 +13,7 @@ use super::activity::{Activity, Closing, Overdue};
 use super::limits::ConnectionLimits;
 use crate::limits::CROWD_CONNECTIONS_MIN;
 use crate::serve::identity::network_of;
-use crate::sync::lock;
+use crate::sync::{Mutex, lock, rank};
 
 /// Of as many connections, one is evicted with each that is: looking for them is slow.
 const EVICTED_SHARE: usize = 32;
@@ -57,7 +57,7 @@ impl Source {
 #[derive(Debug)]
 pub(super) struct Connections {
     limits: ConnectionLimits,
-    table: Mutex<Table>,
+    table: Mutex<Table, rank::Connections>,
     /// Notified when a connection has ended.
     ended: Notify,
 }
@@ -200,10 +200,13 @@ impl Connections {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let now = ticks.tick().await;
-            for entry in lock(&self.table).open.values() {
-                self.check(&entry.activity, now);
-            }
+            self.check_all(now);
         }
+    }
+
+    fn check_all(&self, now: Instant) {
+        let table = lock(&self.table);
+        table.open.values().for_each(|entry| self.check(&entry.activity, now));
     }
 
     fn check(&self, activity: &Activity, now: Instant) {
@@ -222,9 +225,8 @@ impl Connections {
 
     /// Closes all connections.
     pub(super) fn close_all(&self, how: Closing) {
-        for entry in lock(&self.table).open.values() {
-            entry.activity.close(how);
-        }
+        let table = lock(&self.table);
+        table.open.values().for_each(|entry| entry.activity.close(how));
     }
 
     /// Resolves when no connection is open.

@@ -5,7 +5,7 @@ use std::fs::Metadata;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use profiler_core::Fingerprint;
@@ -21,7 +21,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use crate::serve::identity::CertificateNames;
-use crate::sync::lock;
+use crate::sync::{Mutex, lock, rank};
 
 /// How often the files are checked for changes.
 const CHECK_EVERY: Duration = Duration::from_secs(10);
@@ -53,7 +53,7 @@ pub struct TlsOptions {
 #[derive(Debug)]
 pub(in crate::serve) struct Certificate {
     options: TlsOptions,
-    current: Mutex<Current>,
+    current: Mutex<Current, rank::Certificate>,
     names: watch::Sender<CertificateNames>,
 }
 
@@ -120,7 +120,8 @@ impl Certificate {
     }
 
     fn reload_if_changed(&self) {
-        if lock(&self.current).version != versions(&self.options) {
+        let found = versions(&self.options);
+        if lock(&self.current).version != found {
             self.reload();
         }
     }

@@ -5,12 +5,11 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 
 use bytes::Bytes;
 
 use crate::limits::{TABLE_CACHE_BYTES, TABLE_CACHE_MEMORY_BYTES};
-use crate::sync::lock;
+use crate::sync::{Mutex, lock, rank};
 
 /// Whole files, at most a number of bytes together. The one that was used longest ago goes first.
 #[derive(Debug)]
@@ -18,7 +17,7 @@ pub(crate) struct TableCache {
     /// `None`: in memory.
     folder: Option<PathBuf>,
     bytes_max: u64,
-    state: Mutex<State>,
+    state: Mutex<State, rank::BucketCache>,
 }
 
 #[derive(Debug, Default)]

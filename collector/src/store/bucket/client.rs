@@ -1,6 +1,6 @@
 //! The client of S3-compatible servers.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
@@ -17,13 +17,13 @@ use super::{Bucket, Patience, StoreName, TableCache, settings};
 use crate::limits::{BUCKET_REQUEST_MAX, BUCKET_RETRIES_MAX, BUCKET_RETRY_MAX};
 use crate::store::error::StoreError;
 use crate::store::objects::Objects;
-use crate::sync::lock;
+use crate::sync::{Mutex, lock, rank};
 
 /// Name of the thread that drives requests.
 const THREAD_NAME: &str = "emberline-bucket";
 
 /// Drives the requests of all stores of this process, until it ends.
-static RUNTIME: Mutex<Option<Runtime>> = Mutex::new(None);
+static RUNTIME: Mutex<Option<Runtime>, rank::BucketRuntime> = Mutex::new(None);
 
 fn runtime() -> Result<Handle, StoreError> {
     let mut runtime = lock(&RUNTIME);

@@ -17,7 +17,7 @@ mod settings;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use tokio::runtime::Handle;
@@ -33,6 +33,7 @@ pub(crate) use self::requests::{BucketOperation, BucketTraffic};
 use super::error::StoreError;
 use super::objects::Objects;
 use crate::limits::BUCKET_UPLOADS_MAX;
+use crate::sync::{Mutex, rank};
 
 /// The ids of files that one life of a collector may assign. The upper bits are the life's epoch.
 const IDS_OF_EPOCH: u64 = 1 << 40;
@@ -46,7 +47,7 @@ pub(crate) struct Bucket {
     pub(super) patience: Patience,
     pub(super) cache: TableCache,
     /// Files that are being written, until they are synced.
-    pub(super) uploads: Mutex<Vec<Upload>>,
+    pub(super) uploads: Mutex<Vec<Upload>, rank::BucketUploads>,
     /// Room for uploads.
     pub(super) room: Arc<Semaphore>,
     /// Of the life of the collector that owns the store; 0 before, and for readers.

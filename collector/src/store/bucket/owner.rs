@@ -7,8 +7,8 @@
 //! This is courtesy. Safety comes from creating: the next life occupies the next version of the manifest and
 //! the next file of the log, so that an earlier one can create neither.
 
+use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
-use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use super::super::error::StoreError;
 use super::super::objects::Objects;
 use crate::clock::Clock;
 use crate::limits::{CLOCK_OFFSET_MAX, OWNER_CLAIMS_MAX, nanoseconds};
-use crate::sync::lock;
+use crate::sync::{Mutex, lock, rank};
 
 const DIRECTORY: &str = "owner";
 
@@ -94,7 +94,7 @@ pub(crate) struct Owner {
 struct Shared {
     objects: Objects,
     epoch: u64,
-    beat: Mutex<Beat>,
+    beat: Mutex<Beat, rank::OwnerBeat>,
 }
 
 impl Owner {

@@ -5,11 +5,11 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use super::disk::{LogDisk, MARK_NAME};
 use super::frame::HEADER_BYTES;
-use crate::sync::lock;
+use crate::sync::{Mutex, lock, rank};
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Operation {
@@ -54,7 +54,7 @@ pub(crate) type Files = BTreeMap<String, Vec<u8>>;
 
 /// A simulated disk. Clones share the disk.
 #[derive(Clone, Debug)]
-pub(crate) struct SimDisk(pub(crate) Arc<Mutex<Sim>>);
+pub(crate) struct SimDisk(pub(crate) Arc<Mutex<Sim, rank::SimulatedDisk>>);
 
 impl SimDisk {
     pub(crate) fn of(files: Files) -> SimDisk {
