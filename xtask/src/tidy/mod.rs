@@ -8,6 +8,7 @@ mod circles;
 mod edges;
 mod features;
 mod finding;
+mod guards;
 mod markdown;
 mod names;
 mod source;

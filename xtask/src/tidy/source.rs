@@ -5,7 +5,7 @@ use xtask::page_bundle;
 
 use super::finding::Finding;
 use super::tokens::{self, Token};
-use super::{names, style, wording};
+use super::{guards, names, style, wording};
 
 pub(super) const UNFINISHED: &str = "unfinished";
 pub(super) const SIGNALS: &str = "signals";
@@ -134,6 +134,7 @@ fn is_generated(path: &str, text: &str) -> bool {
 fn check_code(path: &str, tokens: &[Token], findings: &mut Vec<Finding>) {
     findings.extend(names::check_tokens(path, tokens));
     findings.extend(style::check(path, tokens));
+    findings.extend(guards::check(path, tokens));
     for confined in CONFINED.iter().filter(|confined| confined.holds_at(path)) {
         for pattern in confined.patterns {
             let text = format!("`{}` {}", pattern.replace(' ', ""), confined.belongs());
