@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Data goes to stdout or a file, everything else to stderr. Exit codes: 0 success, 2 invalid input,
-//! 1 any other error.
+//! 1 any other error; of `serve` also 70 after a hang and 71 if a stop is cut off.
 
 mod args;
 mod client;
@@ -33,6 +33,7 @@ mod signals;
 mod sql;
 mod trace;
 mod view;
+mod watchdog;
 mod zone;
 
 use std::process::ExitCode;

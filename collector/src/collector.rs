@@ -132,6 +132,16 @@ impl Collector {
         views
     }
 
+    /// Applies changes that depend on time only.
+    pub(crate) fn sweep(&self) {
+        if self.follower.is_none() {
+            let now = self.state.clock.now();
+            self.pushed.sweep(now);
+            self.ingest.sweep(now);
+            self.ingest.blocked();
+        }
+    }
+
     /// The sessions of the asked workers, and the totals of the collector.
     pub(crate) fn fleet(&self, query: &WorkersQuery, now: Timestamp) -> FleetView {
         self.state.fleet(query, self.ingest.blocked(), now)

@@ -20,6 +20,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use self::applier::Applier;
 use self::queue::{GroupLimits, Queue};
+use crate::heartbeat::{self, ThreadPulse};
 use crate::late_hours::first_second;
 use crate::limits::{DISK_CHECK_EVERY, WAL_GROWTH_BYTES, WAL_QUEUE_BYTES_MAX};
 use crate::rows::{CheckedFlush, RunRow};
@@ -320,7 +321,9 @@ fn write_groups(queue: &Queue, log: &Weak<Log>) {
         }
     }
     let _close = CloseAtEnd(queue);
+    let _pulse = ThreadPulse::of_log();
     while let Some(group) = queue.next_group() {
+        heartbeat::beat();
         let Some(log) = log.upgrade() else { return };
         log.commit_group(group);
     }
@@ -351,6 +354,7 @@ impl Log {
         // Applied, or handed to the applier, before the log is unlocked, so that a cut finds in memory exactly
         // what is in the files before it.
         for entry in group {
+            heartbeat::beat();
             match entry {
                 Entry::Flushes { accepted, done, room, .. } => {
                     let result = result();

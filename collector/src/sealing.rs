@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use profiler_core::Timestamp;
 
+use crate::heartbeat::{self, ThreadPulse};
 use crate::ingest::Ingest;
 use crate::late_hours::LateHours;
 use crate::ledger::{LedgerBatch, TakenRows};
@@ -245,10 +246,12 @@ pub(crate) fn give_way() {
 
 fn seal_until_stopped(stop: &StopSignal, sealer: &Weak<Sealer>) {
     give_way();
+    let _pulse = ThreadPulse::of_store();
     let mut seal_at = None;
     let mut maintain_at = None;
     let mut pause = SWEEP_EVERY;
     while !stop.wait(pause) {
+        heartbeat::beat();
         let Some(sealer) = sealer.upgrade() else { return };
         let state = &sealer.state;
         let limits = &state.limits;

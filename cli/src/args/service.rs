@@ -1,7 +1,9 @@
 //! Commands that run a collector or workers.
 
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use collector::serve::Listen;
@@ -161,6 +163,12 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "TIME", value_parser = milliseconds, hide = true)]
     pub(crate) forward_every: Option<f64>,
 
+    /// How long the log, the store or the runtime may make no step. Then the collector writes the stacks of all
+    /// threads to its log and exits with code 70, to be started again. From 2 to 3600; 0: for ever. A slow disk may
+    /// need more.
+    #[arg(long, value_name = "SECONDS", value_parser = watchdog, default_value = "30")]
+    pub(crate) watchdog: Duration,
+
     /// Form of the log on stderr. In JSON, each line is an object with `timestamp`, `level`, `target` and
     /// `message`.
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t)]
@@ -191,6 +199,11 @@ pub(crate) struct ServeArgs {
     pub(crate) seal_every: Option<f64>,
 }
 
+/// Limits of the watchdog. Each part makes a step a second, so less than two would end one that is well.
+const WATCHDOG_SECONDS: RangeInclusive<u64> = 2..=3_600;
+
+const WATCHDOG_EXPECTED: &str = "must be whole seconds from 2 to 3600, or 0 for no watchdog";
+
 /// Where data is when it is acknowledged.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum AckArg {
@@ -208,6 +221,13 @@ pub(crate) enum LogFormat {
     Text,
     /// A JSON object a line.
     Json,
+}
+
+/// The limit of the watchdog; zero for none.
+fn watchdog(text: &str) -> Result<Duration, String> {
+    let seconds: u64 = text.parse().map_err(|_| WATCHDOG_EXPECTED)?;
+    let is_valid = seconds == 0 || WATCHDOG_SECONDS.contains(&seconds);
+    is_valid.then(|| Duration::from_secs(seconds)).ok_or_else(|| WATCHDOG_EXPECTED.to_owned())
 }
 
 /// The address of a server.

@@ -28,11 +28,15 @@ use crate::exit::BadInput;
 use crate::output::say;
 use crate::service_manager;
 use crate::signals::{StopRequests, survive_hangup};
+use crate::watchdog;
 
 /// Most services that are scraped. Each holds one of the threads that may block.
 const SCRAPES_MAX: usize = 64;
 
 pub(crate) fn run(args: ServeArgs) -> anyhow::Result<()> {
+    // Before anything that may hang.
+    watchdog::start((!args.watchdog.is_zero()).then_some(args.watchdog))
+        .context("could not start the watchdog")?;
     collector::serve::raise_descriptor_limit();
     collector::serve::keep_files_private();
     collector::limit_panic_messages();

@@ -90,6 +90,7 @@ use crate::auth::{TokenFileError, TokenSource, Tokens};
 use crate::clock::Clock;
 use crate::collector::{Collector, Settings};
 use crate::follow::{FollowError, FollowOptions, Follower};
+use crate::heartbeat::Pulse;
 use crate::limits::{
     EXPOSED_WARNING_EVERY, FIND_SYMBOLS_EVERY, GRACE, SEAL_AT_END_MAX, SHUTDOWN_MAX, SWEEP_EVERY,
 };
@@ -547,10 +548,12 @@ async fn sweep(
     is_exposed: bool,
     mut stopping: watch::Receiver<bool>,
 ) {
+    let pulse = Pulse::of_runtime();
     let mut ticks = tokio::time::interval(SWEEP_EVERY);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut warnings = tokio::time::interval(EXPOSED_WARNING_EVERY);
     loop {
+        pulse.beat();
         tokio::select! {
             _ = warnings.tick(), if is_exposed => {
                 tracing::warn!(
@@ -559,12 +562,7 @@ async fn sweep(
                 );
             }
             _ = ticks.tick() => {
-                if collector.follower.is_none() {
-                    let now = collector.state.clock.now();
-                    collector.pushed.sweep(now);
-                    collector.ingest.sweep(now);
-                    collector.ingest.blocked();
-                }
+                collector.sweep();
                 let tokens = tokens.clone();
                 // Fails only if reading panics; the tokens stay as they were.
                 let _ = tokio::task::spawn_blocking(move || tokens.refresh()).await;

@@ -29,6 +29,7 @@ use tokio_stream::StreamExt;
 
 use super::bucket::{Bucket, Upload};
 use super::error::StoreError;
+use crate::heartbeat;
 use crate::sync::lock;
 
 /// The folder with copies of damaged files.
@@ -133,9 +134,11 @@ impl Objects {
     }
 
     fn block_on<F: Future>(&self, future: F) -> F::Output {
-        let runtime = self.bucket.as_ref().and_then(|bucket| bucket.runtime.as_ref());
-        let _inside = runtime.map(|runtime| runtime.enter());
-        block_on(future)
+        heartbeat::before_io();
+        let Some(bucket) = &self.bucket else { return block_on(future) };
+        let _inside = bucket.runtime.as_ref().map(|runtime| runtime.enter());
+        // Requests have a limit of time, and so do their repetitions.
+        heartbeat::during_bounded_wait(|| block_on(future))
     }
 
     /// Repeats a request to a bucket.
@@ -144,7 +147,7 @@ impl Objects {
         mut request: impl FnMut() -> object_store::Result<T>,
     ) -> object_store::Result<T> {
         match &self.bucket {
-            Some(bucket) => bucket.patience.repeat(request),
+            Some(bucket) => heartbeat::during_bounded_wait(|| bucket.patience.repeat(request)),
             None => request(),
         }
     }
@@ -195,6 +198,7 @@ impl Objects {
                 }
             }
         }
+        heartbeat::before_io();
         self.durability.as_ref().map_or(Ok(()), |durability| durability.sync(paths))
     }
 
@@ -223,6 +227,7 @@ impl Objects {
         }
         let (bytes, source) = match &self.root {
             Some(root) => {
+                heartbeat::before_io();
                 let opened = File::open(root.join(path));
                 match opened.and_then(|file| Ok((file.metadata()?.len(), file))) {
                     Ok((bytes, file)) => (bytes, Source::File(file)),
@@ -350,6 +355,7 @@ impl Object {
         }
         match &self.source {
             Source::File(file) => {
+                heartbeat::before_io();
                 let length = usize::try_from(length).expect("a file's part fits the memory");
                 let mut content = vec![0; length];
                 file.read_exact_at(&mut content, at).map_err(|source| match source.kind() {
@@ -397,7 +403,9 @@ fn copy_of(path: &str) -> String {
 
 /// Syncs files or folders, [`SYNCS_AT_ONCE`] at a time. Returns the first error.
 fn sync_all(paths: &[PathBuf]) -> Result<(), StoreError> {
+    let own = heartbeat::own();
     let sync = |path: &PathBuf| {
+        own.beat();
         let synced = File::open(path).and_then(|file| file.sync_all());
         let path = || path.display().to_string();
         synced.map_err(|source| StoreError::Io { doing: "syncing", path: path(), source })

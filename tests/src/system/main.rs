@@ -22,6 +22,7 @@ mod floods;
 mod forward;
 mod full_disk;
 mod guests;
+mod hang;
 mod harness;
 mod hostile;
 mod hostile_collector;

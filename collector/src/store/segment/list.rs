@@ -29,6 +29,7 @@ use super::read::open_checked;
 use super::schema::{check_facts, common_properties};
 use super::write::EncodedFile;
 use super::{bloom, decode_checked};
+use crate::heartbeat;
 
 /// Rows of a row group: the least that is read, and in memory for each input of a merge.
 const GROUP_ROWS: usize = 1 << 14;
@@ -101,6 +102,7 @@ impl<R: ListRow> ListWriter<R> {
     }
 
     fn flush(&mut self) {
+        heartbeat::beat();
         if self.rows.is_empty() {
             return;
         }

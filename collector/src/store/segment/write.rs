@@ -16,6 +16,7 @@ use super::super::row::{Fields, Key, WorkerNumber};
 use super::super::table::{Column, SumTable};
 use super::super::tier::{Period, Tier};
 use super::schema::Compression;
+use crate::heartbeat;
 
 /// Rows of a row group, which has whole [`Key::group`]s.
 const GROUP_ROWS_TARGET: usize = 1 << 17;
@@ -198,6 +199,7 @@ impl SegmentWriter {
 
     /// Writes the first `count` rows as a row group.
     fn flush(&mut self, count: usize) {
+        heartbeat::beat();
         let (Some(first), Some(last)) =
             (self.rows.ts[..count].iter().min(), self.rows.ts[..count].iter().max())
         else {

@@ -7,6 +7,8 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
+use crate::heartbeat;
+
 /// Mode of new files: names and times of tasks are the owner's alone.
 const PRIVATE_FILE: u32 = 0o600;
 
@@ -116,6 +118,7 @@ pub(super) fn if_exists<T>(result: io::Result<T>) -> io::Result<Option<T>> {
 
 impl LogDisk for LocalDisk {
     fn create(&mut self, name: &str) -> io::Result<()> {
+        heartbeat::before_io();
         let path = self.folder.join(name);
         let mut options = OpenOptions::new();
         options.append(true).create_new(true).mode(PRIVATE_FILE);
@@ -125,16 +128,19 @@ impl LogDisk for LocalDisk {
     }
 
     fn append(&mut self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        heartbeat::before_io();
         self.file(name)?.write_all(bytes)
     }
 
     fn rewrite(&mut self, name: &str, at: usize, bytes: &[u8]) -> io::Result<()> {
+        heartbeat::before_io();
         // A file that is open for appending appends all that is written to it.
         let file = OpenOptions::new().write(true).open(self.folder.join(name))?;
         file.write_all_at(bytes, at as u64)
     }
 
     fn sync(&mut self, name: &str) -> io::Result<()> {
+        heartbeat::before_io();
         let file = self.file(name)?;
         // `fdatasync` includes the length of the file, because the data cannot be read without it.
         file.sync_data()?;
@@ -148,16 +154,19 @@ impl LogDisk for LocalDisk {
     }
 
     fn truncate(&mut self, name: &str, length: u64) -> io::Result<()> {
+        heartbeat::before_io();
         self.file(name)?.set_len(length)
     }
 
     fn read(&mut self, name: &str, bytes_max: u64) -> io::Result<Vec<u8>> {
+        heartbeat::before_io();
         let mut bytes = Vec::new();
         File::open(self.folder.join(name))?.take(bytes_max).read_to_end(&mut bytes)?;
         Ok(bytes)
     }
 
     fn list(&mut self) -> io::Result<Vec<(String, u64)>> {
+        heartbeat::before_io();
         let mut files = Vec::new();
         let Some(entries) = if_exists(fs::read_dir(&self.folder))? else { return Ok(files) };
         for entry in entries {
@@ -172,15 +181,18 @@ impl LogDisk for LocalDisk {
     }
 
     fn remove(&mut self, name: &str) -> io::Result<()> {
+        heartbeat::before_io();
         self.open.take_if(|(open, _)| open == name);
         fs::remove_file(self.folder.join(name))
     }
 
     fn sync_dir(&mut self) -> io::Result<()> {
+        heartbeat::before_io();
         sync_folder(&self.folder)
     }
 
     fn quarantine(&mut self, name: &str) -> io::Result<String> {
+        heartbeat::before_io();
         fs::create_dir_all(&self.quarantine)?;
         let from = self.folder.join(name);
         let to = self.quarantine.join(name);
@@ -194,11 +206,13 @@ impl LogDisk for LocalDisk {
     }
 
     fn free_bytes(&self) -> io::Result<u64> {
+        heartbeat::before_io();
         let stat = nix::sys::statvfs::statvfs(&self.folder)?;
         Ok(stat.blocks_available().saturating_mul(stat.fragment_size()))
     }
 
     fn write_mark(&mut self, bytes: &[u8], is_synced: bool) -> io::Result<()> {
+        heartbeat::before_io();
         let file = match &mut self.mark {
             Some(file) => file,
             none => {
@@ -212,6 +226,7 @@ impl LogDisk for LocalDisk {
     }
 
     fn read_mark(&mut self) -> io::Result<Option<Vec<u8>>> {
+        heartbeat::before_io();
         if_exists(fs::read(self.folder.join(MARK_NAME)))
     }
 }
