@@ -37,7 +37,7 @@ pub(super) struct Admission {
 /// Computing goes on only when the answer before has room, so that finished answers cannot pile up.
 #[derive(Clone)]
 pub(super) struct ComputePermit {
-    turn: Arc<Mutex<Turn>>,
+    turn: Arc<Mutex<Turn, rank::QueryTurn>>,
     _long_list_turn: Option<Arc<Turn>>,
 }
 

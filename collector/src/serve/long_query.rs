@@ -2,7 +2,7 @@
 //! of long queries; if none is free, it stops, so that short ones are not kept waiting, and starts again in its turn.
 //! What it had computed until then is small, and takes no memory while it waits.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
@@ -11,7 +11,7 @@ use super::admission::ComputePermit;
 use crate::limits::{SHORT_QUERY_CPU_MAX, SHORT_QUERY_TIME_MAX};
 use crate::query::Allowance;
 use crate::shares::{Account, Turns};
-use crate::sync::lock;
+use crate::sync::{Mutex, lock, rank};
 
 /// What a query may use before it is a long one.
 #[derive(Clone, Copy, Debug)]
@@ -31,7 +31,7 @@ pub(super) struct ShortAllowance {
     long_turns: Arc<Turns>,
     account: Arc<Account>,
     permit: ComputePermit,
-    state: Mutex<AllowanceState>,
+    state: Mutex<AllowanceState, rank::QueryAllowance>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

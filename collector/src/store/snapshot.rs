@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use arrow_schema::{Schema, SchemaRef};
 use bytes::Bytes;
@@ -23,7 +23,7 @@ use super::tables::Tables;
 use super::telemetry_lists::LinkRow;
 use crate::naming::{Addresses, Functions, Naming};
 use crate::rows::{ExpectedRow, LostTask, ResourceRow, RunRow, SessionRecord, TransferRow};
-use crate::sync::lock;
+use crate::sync::{Mutex, lock, rank};
 
 /// One version of a store. Its files stay for at least 10 minutes after the next version was published.
 #[derive(Debug)]
@@ -44,8 +44,10 @@ pub struct StoreSnapshot {
 pub struct VerifiedFiles {
     objects: Objects,
     /// By path. The lock of one is held while it is verified.
-    states: Mutex<BTreeMap<String, Arc<Mutex<FileState>>>>,
+    states: Mutex<BTreeMap<String, Arc<FileLock>>, rank::VerifiedFiles>,
 }
+
+type FileLock = Mutex<FileState, rank::VerifiedFile>;
 
 /// Result of the verification of a file.
 #[derive(Debug, Default)]
@@ -196,7 +198,7 @@ impl VerifiedFiles {
     #[must_use]
     pub fn damaged(&self) -> Vec<Problem> {
         let states = lock(&self.states);
-        let problem = |(path, state): (&String, &Arc<Mutex<FileState>>)| match &*lock(state) {
+        let problem = |(path, state): (&String, &Arc<FileLock>)| match &*lock(state) {
             FileState::Damaged(reason) => {
                 Some(Problem { name: path.clone(), reason: reason.clone() })
             }

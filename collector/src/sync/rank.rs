@@ -68,6 +68,10 @@ ranks! {
     TablesSealed,
     /// The versions of the tables. Held while one is published or deleted.
     TablesVersions,
+    /// The files that readers of a snapshot opened.
+    VerifiedFiles,
+    /// Whether one of them is intact. Held while it is verified, so that it is read once.
+    VerifiedFile,
     /// All sessions. Sessions are opened and evicted under it.
     Registry,
     /// One session. No thread holds two.
@@ -148,6 +152,10 @@ ranks! {
     MemoryPool,
     /// An answer whose memory may be taken back.
     AnswerText,
+    /// What a short query has used. Its turn is exchanged under it.
+    QueryAllowance,
+    /// The turn that a query holds.
+    QueryTurn,
     /// Slots that peers share.
     Slots,
     /// Turns that peers take.
@@ -181,6 +189,7 @@ const HELD_DURING_IO: &[Rank] = &[
     Rank::LogWriter,
     Rank::TablesSealed,
     Rank::TablesVersions,
+    Rank::VerifiedFile,
     Rank::SymbolReading,
     Rank::SymbolsChanging,
     Rank::SimulatedDisk,
