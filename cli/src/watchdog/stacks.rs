@@ -64,7 +64,7 @@ mod tests {
     fn every_thread_has_a_line() {
         let (release, waiting) = std::sync::mpsc::channel::<()>();
         let thread = thread::Builder::new().name("a waiter".to_owned());
-        let thread = thread.spawn(move || drop(waiting.recv())).unwrap();
+        let thread = thread.spawn(move || waiting.recv().unwrap_err()).unwrap();
         let lines = threads();
         assert!(lines.iter().any(|line| line.starts_with("thread a waiter (")), "{lines:?}");
         drop(release);

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use profiler_core::{Epoch, ExpectedTasks, RunMarker, Telemetry, Timestamp, WorkerId};
+use profiler_core::{Epoch, ExpectedTasks, Telemetry, Timestamp, WorkerId};
 
 use self::holdings::{Candidate, Holdings, surplus};
 use crate::limits::EXPECTATIONS_MAX;
@@ -289,7 +289,7 @@ impl UnsealedTelemetry {
 
 #[cfg(test)]
 mod tests {
-    use profiler_core::{ResourceSample, RunId};
+    use profiler_core::{ResourceSample, RunId, RunMarker};
 
     use super::*;
     use crate::testing::at;

@@ -169,7 +169,9 @@ fn a_session_is_unlocked_while_its_flush_is_inserted() {
     let ledger = write(&state.ledger);
     thread::scope(|scope| {
         let inserting = scope.spawn(|| state.apply(cell, vec![checked]));
-        wait_until("the window is inserted before the tasks", || read(&state.windows).count() == 1);
+        wait_until("the window is inserted before the tasks", || {
+            state.windows.try_write().is_ok_and(|windows| windows.count() == 1)
+        });
         wait_until("the session is unlocked meanwhile", || cell.state.try_lock().is_ok());
         drop(ledger);
         inserting.join().unwrap();

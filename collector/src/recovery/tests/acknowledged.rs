@@ -200,7 +200,8 @@ fn sealed_late_data_does_not_extend_later_losses() {
     log.remove_before(number).unwrap();
     fleet.next_s = 10;
     fleet.flush(&[0], "load;main");
-    let found = open(&SimDisk::of(lock(&fleet.disk.0).files.clone())).log().found.data_from;
+    let files = lock(&fleet.disk.0).files.clone();
+    let found = open(&SimDisk::of(files)).log().found.data_from;
     assert_eq!(found, Some(Second::of(at(10))));
 }
 
@@ -264,7 +265,7 @@ fn a_small_flush_is_acknowledged_before_a_large_one_is_applied() {
     let [mut large_answer, mut small_answer] = [(); 2].map(|()| answers.next().unwrap());
     assert!(large_answer.as_mut().poll(&mut context).is_pending());
     // It cannot be applied without its session.
-    let session = lock(&streams[0].cell.state);
+    let session = streams[0].cell.state.try_lock().unwrap();
     collector.log().commit_waiting();
     assert!(small_answer.as_mut().poll(&mut context).is_pending());
     collector.log().commit_waiting();
