@@ -34,7 +34,7 @@ pub fn shell_quoted(text: &str) -> Cow<'_, str> {
         }
     }
     word.push('\'');
-    // Empty quotes beside other parts are no part of the word.
+    // Empty quotes next to other parts add nothing to the word.
     let shorter = word.strip_suffix("''").filter(|rest| rest.ends_with('"'));
     shorter.map_or(word.clone(), str::to_owned).into()
 }
@@ -66,7 +66,7 @@ mod tests {
 
     use super::*;
 
-    /// What a command gets from a shell, for each of these words.
+    /// The words that a command gets from a shell.
     fn read_by_shell(words: &[String]) -> String {
         let words: Vec<_> = words.iter().map(|word| shell_quoted(word)).collect();
         let script = format!("printf '%s|' {}", words.join(" "));

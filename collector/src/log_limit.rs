@@ -62,7 +62,7 @@ impl LineLimit {
 /// Panics of requests, each with a backtrace if `RUST_BACKTRACE` is set.
 static PANICS: LineLimit = LineLimit::new();
 
-/// Limits the messages of panics: whoever finds a request that panics could fill the disk with them.
+/// Limits the messages of panics: a client with a request that panics could fill the disk with them.
 pub fn limit_panic_messages() {
     let print = panic::take_hook();
     panic::set_hook(Box::new(move |info| limited(&PANICS, || print(info))));

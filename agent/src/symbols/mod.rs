@@ -85,7 +85,7 @@ impl Resolver {
         Resolver { symbols, program, ..Resolver::default() }
     }
 
-    /// Gives up finding names at that time, once it is set: addresses are then left to the collector.
+    /// Stops finding names at that time, once it is set: addresses are then left to the collector.
     pub(crate) fn until(self, names_until: Arc<OnceLock<Instant>>) -> Resolver {
         Resolver { names_until, ..self }
     }

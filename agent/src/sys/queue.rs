@@ -19,8 +19,13 @@ pub(crate) fn queue<T: Send>(capacity: usize) -> (Writer<T>, Reader<T>) {
         reading: AtomicPtr::new(ptr::null_mut()),
         items: PhantomData,
     });
-    let (next, end) = (ptr::null_mut(), ptr::null_mut());
-    let writer = Writer { queue: queue.clone(), capacity, chunk: ptr::null_mut(), next, end };
+    let writer = Writer {
+        queue: queue.clone(),
+        capacity,
+        chunk: ptr::null_mut(),
+        next: ptr::null_mut(),
+        end: ptr::null_mut(),
+    };
     (writer, Reader { queue })
 }
 
@@ -189,7 +194,7 @@ mod tests {
     }
 
     proptest! {
-        /// A queue behaves as a list of limited length, and drops what is left in it.
+        /// A queue behaves as a list of limited length, and drops the items in it.
         #[test]
         fn a_queue_is_a_list(
             capacity in prop::sample::select(vec![1, 7, 504, 600, 4_096]),

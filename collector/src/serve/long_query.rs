@@ -1,4 +1,4 @@
-//! Which queries are long. Every query starts as a short one. One that has used its allowance goes on in a turn
+//! Long queries. Every query starts as a short one. One that has used its allowance goes on in a turn
 //! of long queries; if none is free, it stops, so that short ones are not kept waiting, and starts again in its turn.
 //! What it had computed until then is small, and takes no memory while it waits.
 
@@ -13,7 +13,7 @@ use crate::query::Allowance;
 use crate::shares::{Account, Turns};
 use crate::sync::{Mutex, lock, rank};
 
-/// What a query may use before it is a long one.
+/// Processor time and time that a query may use before it is a long one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ShortMax {
     pub(super) cpu: Duration,

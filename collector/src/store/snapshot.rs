@@ -198,13 +198,14 @@ impl VerifiedFiles {
     #[must_use]
     pub fn damaged(&self) -> Vec<Problem> {
         let states = lock(&self.states);
-        let problem = |(path, state): (&String, &Arc<FileLock>)| match &*lock(state) {
-            FileState::Damaged(reason) => {
-                Some(Problem { name: path.clone(), reason: reason.clone() })
+        let mut damaged = Vec::new();
+        for (path, state) in states.iter() {
+            let state = lock(state);
+            if let FileState::Damaged(reason) = &*state {
+                damaged.push(Problem { name: path.clone(), reason: reason.clone() });
             }
-            FileState::Unknown | FileState::Intact => None,
-        };
-        states.iter().filter_map(problem).collect()
+        }
+        damaged
     }
 }
 

@@ -152,7 +152,7 @@ ranks! {
     MemoryPool,
     /// An answer whose memory may be taken back.
     AnswerText,
-    /// What a short query has used. Its turn is exchanged under it.
+    /// The use of a short query. Its turn is exchanged under it.
     QueryAllowance,
     /// The turn that a query holds.
     QueryTurn,

@@ -1,4 +1,4 @@
-//! Who holds how many of the rows that are kept in memory, so that nobody takes the room of others.
+//! The number of rows in memory that each identity holds, so that none takes the room of others.
 
 use profiler_core::WorkerId;
 use profiler_core::hash::KeyedMap;
@@ -54,7 +54,7 @@ impl Holdings {
         }
     }
 
-    /// Whose the rows of a worker are, if it has any.
+    /// The holder of a worker's rows, if it has any.
     pub(super) fn holder(&self, worker: &WorkerId) -> Option<&Holder> {
         self.workers.get(worker).map(|(holder, _)| holder)
     }

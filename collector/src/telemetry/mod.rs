@@ -58,7 +58,7 @@ pub(crate) struct UnsealedTelemetry {
     arrivals: u64,
     runs: Runs,
     expected: BTreeMap<(WorkerId, Epoch, Arc<str>), ExpectedTasks>,
-    /// Who has the expected tasks.
+    /// The holders of the expected tasks.
     expecting: Holdings,
     /// Number of changes of runs and expected tasks: in all, up to the last
     /// [`UnsealedTelemetry::take_for_sealing`], and in the tables.

@@ -3,7 +3,7 @@ import { expect, test } from 'vitest';
 import { shellQuoted } from '../src/core/shell';
 import { randomNumbers } from './stacks';
 
-/** What a shell passes to a command for these words. */
+/** The words that a command gets from a shell. */
 const readByShell = (words: string[]) =>
   execFileSync('sh', ['-c', `printf '%s|' ${words.map(shellQuoted).join(' ')}`]).toString();
 

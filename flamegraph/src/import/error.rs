@@ -20,9 +20,9 @@ pub enum ImportError {
     #[error("this is {name}, which is not read: {instead}")]
     #[non_exhaustive]
     OtherFormat {
-        /// What it is.
+        /// Its format.
         name: &'static str,
-        /// What to do.
+        /// The way on.
         instead: &'static str,
     },
     /// The content is not what its format demands.

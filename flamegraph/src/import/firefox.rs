@@ -213,7 +213,7 @@ pub(super) fn parse(content: &[u8], options: &ImportOptions) -> Result<Imported,
     builder.finish(Times { started_at, duration_ns })
 }
 
-/// What the error is if the file is what the browser records.
+/// Names the raw format if the file has it, instead of the error.
 fn named_if_raw(content: &[u8], error: ImportError) -> ImportError {
     match serde_json::from_slice::<Raw>(content) {
         Ok(Raw { meta: RawMeta { preprocessed_profile_version: None, version: Some(_) } }) => {

@@ -156,7 +156,7 @@ struct Open {
     frames: Vec<FrameId>,
 }
 
-/// What is sampled in equal intervals.
+/// A source of samples in equal intervals.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum Source {
     /// Of a recording of the whole system: idle time is the same thread on each.

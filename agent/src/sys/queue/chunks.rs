@@ -83,7 +83,7 @@ pub(super) fn take() -> Option<*mut Chunk> {
     Some(chunk)
 }
 
-/// Gives a chunk back.
+/// Releases a chunk.
 ///
 /// # Safety
 /// It was taken, and nobody uses it any more.

@@ -1,4 +1,4 @@
-//! What is wrong with one message costs that part only, and the collector counts it at once.
+//! An invalid part of a message costs that part only, and the collector counts it at once.
 
 use profiler_core::limits::DEPTH_MAX;
 

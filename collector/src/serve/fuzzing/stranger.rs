@@ -1,4 +1,4 @@
-//! What an agent and a client that pushes may send, with a stranger's texts in every field that has one.
+//! Messages that an agent and a client that pushes may send, with a stranger's texts in every field that has one.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

@@ -88,7 +88,7 @@ impl Query {
             || Ok(stop.shifted(-nanoseconds(SPAN_DEFAULT))),
             |text| time("from", text),
         )?;
-        // As of Pyroscope's server, any other text is as good as none: Go's client has 0 for what is not sampled.
+        // Pyroscope's server ignores any other text too: Go's client sends 0 for profiles that are not sampled.
         let rate_hz = value("sampleRate").and_then(|text| text.parse().ok());
         let rate_hz = rate_hz.filter(|rate_hz| (1..=1_000_000).contains(rate_hz));
         let spy: String = value("spyName").unwrap_or("unknown").chars().take(60).collect();

@@ -102,7 +102,7 @@ async fn small_queries_are_answered_beside_long_ones_of_another_identity() {
     }
 }
 
-/// What the tests above prevent: without the limit, two long queries have both turns.
+/// Without the limit, two long queries have both turns: the tests above can fail.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_a_limit_long_queries_would_keep_all_turns() {
     let reader = reader(ANYTHING);

@@ -32,7 +32,7 @@ impl Random {
     }
 }
 
-/// What engines that read files themselves get of a store, and what is named to them.
+/// Rows that engines get which read a store's files themselves, and the files that are named to them.
 #[derive(PartialEq, Debug)]
 struct Snapshot {
     files: Vec<(String, Bytes)>,

@@ -32,7 +32,7 @@ export function paramsOfRun(run: Run, workers: string[]): Changes {
   };
 }
 
-/** What has to change in an address with `run`, so that it shows that run; `undefined` if it does. */
+/** Changes of an address with `run`, so that it shows that run; `undefined` if it does already. */
 export function changesForRun(run: Run, params: URLSearchParams): Changes | undefined {
   const chosen = params.getAll('worker');
   const changes = paramsOfRun(run, chosen.length > 0 ? chosen : workersOfRun(run, []));

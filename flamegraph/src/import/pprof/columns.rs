@@ -1,4 +1,4 @@
-//! Which values of a sample are time, and of which state. `docs/FORMATS.md` has the table.
+//! Values of a sample that are time, and their states. `docs/FORMATS.md` has the table.
 
 use profiler_core::State;
 
@@ -27,7 +27,7 @@ const NEVER_TIME: [&str; 14] = [
     "timeline",
 ];
 
-/// What a time of a thread is.
+/// The meaning of a time of a thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Meaning {
     Cpu,

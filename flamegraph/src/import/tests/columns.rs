@@ -1,4 +1,4 @@
-//! Which values of pprof become time: those that their own tools call so, wherever they stand.
+//! Values of pprof that become time: those that their own tools call so, in any column.
 
 use prost::Message as _;
 

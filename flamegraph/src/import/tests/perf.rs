@@ -11,7 +11,8 @@ fn system_wide(processors: u32, ticks: u32) -> String {
         for processor in 0..processors {
             let at_us = u64::from(tick) * 10_101 + u64::from(processor) * 13;
             let (comm, tid) = if processor == 0 { ("app", 500) } else { ("swapper", 0) };
-            let (seconds, rest) = (1_000 + at_us / 1_000_000, at_us % 1_000_000);
+            let seconds = 1_000 + at_us / 1_000_000;
+            let rest = at_us % 1_000_000;
             let _ =
                 writeln!(text, "{comm} {tid} [{processor:03}] {seconds}.{rest:06}: 5 cycles:P:");
             let _ = writeln!(text, "\t5555 {comm}_work+0x1 (/opt/app)\n");

@@ -150,7 +150,7 @@ fn offsets_in_files_of_all_linkers_have_the_names_of_their_functions() {
     assert!(checked >= 7, "layouts of the system's own linker: {checked}");
 }
 
-/// What agents of earlier versions send.
+/// Tables of agents of earlier versions.
 #[test]
 fn without_program_headers_offsets_have_no_names_and_addresses_keep_theirs() {
     let folder = tempfile::tempdir().unwrap();

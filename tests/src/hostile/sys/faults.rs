@@ -54,7 +54,7 @@ pub(crate) fn read_null() {
     }
 }
 
-/// Gives the calling thread an alternate stack of this size for as long as it lives, within memory that
+/// Installs an alternate stack on the calling thread, of this size for as long as it lives, within memory that
 /// nobody else uses. Returns whether the system allows one of this size.
 pub(crate) fn use_alternate_stack(bytes: usize) -> bool {
     // Below it nothing else may be overwritten unseen.
