@@ -180,7 +180,9 @@ impl Program {
         let values = Resource::ALL.map(|resource| (resource, u64::MAX)).to_vec();
         let sample = |_| ResourceSample { at: now, period_ns: 1, values: values.clone() };
         let mut expected_names = BTreeSet::new();
-        (0..records.min(EXPECTED_MAX)).for_each(|_| drop(expected_names.insert(self.name())));
+        for _ in 0..records.min(EXPECTED_MAX) {
+            expected_names.insert(self.name());
+        }
         Telemetry {
             totals: (0..records).map(|_| self.totals(now)).collect(),
             transfers: (0..records).map(|_| self.transfer(now)).collect(),
@@ -203,21 +205,10 @@ impl Program {
     /// Queues a second. Returns its weight.
     fn sample(&mut self, agent: &mut SimulatedAgent, now: Timestamp) -> u64 {
         let stacks: Vec<_> = (0..self.threads).map(|_| self.stack()).collect();
-        let frames = |(names, has_phase): &'_ (Vec<String>, bool)| -> Vec<Frame<&'_ str>> {
-            let mut frames = vec![Frame::task(&names[0])];
-            let functions = if *has_phase {
-                frames.push(Frame::phase(&names[1]));
-                &names[2..]
-            } else {
-                &names[1..]
-            };
-            frames.extend(functions.iter().map(|name| Frame::function(name, name, 1)));
-            frames
-        };
         let weighted: Vec<_> =
-            stacks.iter().zip(1..).map(|(stack, weight)| (frames(stack), weight)).collect();
+            stacks.iter().zip(1..).map(|(stack, weight)| (frames_of(stack), weight)).collect();
         agent.push(SimulatedCycle {
-            range: TimeRange::new(now.shifted(-SECOND), now).unwrap(),
+            range: TimeRange::new(now.shifted(-SECOND), now).expect("a second"),
             stacks: &weighted,
             tasks: (0..self.tasks).map(|_| self.task(now)).collect(),
             telemetry: self.telemetry(now),
@@ -225,6 +216,20 @@ impl Program {
         });
         weighted.iter().map(|(_, weight)| weight).sum()
     }
+}
+
+/// A task, perhaps one of its phases, and functions by these names.
+fn frames_of(stack: &(Vec<String>, bool)) -> Vec<Frame<&str>> {
+    let (names, has_phase) = stack;
+    let mut frames = vec![Frame::task(&names[0])];
+    let functions = if *has_phase {
+        frames.push(Frame::phase(&names[1]));
+        &names[2..]
+    } else {
+        &names[1..]
+    };
+    frames.extend(functions.iter().map(|name| Frame::function(name, name, 1)));
+    frames
 }
 
 /// An agent and its collector, connected without a network.
@@ -262,7 +267,7 @@ impl Pair {
         let disk = SimulatedDisk::new(move || random.next(), clock.clone());
         Pair {
             agent: SimulatedAgent::new(worker, now, elapsed),
-            collector: SimulatedCollector::open(&disk, clock).unwrap(),
+            collector: SimulatedCollector::open(&disk, clock).expect("an empty disk"),
             now_ns,
         }
     }

@@ -1,5 +1,7 @@
 //! Damaged files, and files of another kind.
 
+use proptest::prelude::*;
+
 use super::*;
 
 /// A library with debug information that the cases below damage.

@@ -9,7 +9,6 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 use expect_test::{Expect, expect};
-use proptest::prelude::*;
 
 use super::*;
 

@@ -1,7 +1,6 @@
 // Commands for people to copy. The collector has the same function (`api/src/shell.rs`).
 
 /** Control characters but the newline, and those that change the direction of a line. */
-// biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is looked for
 const ACTS_ON_TERMINALS = /[\x01-\x09\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g;
 
 function octal(character: string): string {

@@ -169,26 +169,20 @@ fn an_invalid_entry_is_replaced_and_costs_no_other_one() {
     check_invalid(|m| m.node_frames[1] = 7, 1, "frame 7 is outside its table of 1", last);
     check_invalid(
         |m| m.node_parent_gaps[0] = 0,
-        (
-            1,
-            "a node's distance to its parent is 0; it must be at least 1 and at most the node's id",
-        ),
+        1,
+        "a node's distance to its parent is 0; it must be at least 1 and at most the node's id",
         &[&["[overflow]"], &["[overflow]", "t"]],
     );
     check_invalid(
         |m| m.node_parent_gaps[1] = 3,
-        (
-            1,
-            "a node's distance to its parent is 3; it must be at least 1 and at most the node's id",
-        ),
+        1,
+        "a node's distance to its parent is 3; it must be at least 1 and at most the node's id",
         alone,
     );
     check_invalid(
         |m| m.node_frames.push(0),
-        (
-            1,
-            "a node's distance to its parent is 4294967295; it must be at least 1 and at most the node's id",
-        ),
+        1,
+        "a node's distance to its parent is 4294967295; it must be at least 1 and at most the node's id",
         &[&["t"], &["t", "t"], &["[overflow]"]],
     );
     check_invalid(
