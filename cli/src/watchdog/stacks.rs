@@ -63,8 +63,15 @@ mod tests {
     #[test]
     fn every_thread_has_a_line() {
         let (release, waiting) = std::sync::mpsc::channel::<()>();
+        let (named, started) = std::sync::mpsc::channel();
         let thread = thread::Builder::new().name("a waiter".to_owned());
-        let thread = thread.spawn(move || waiting.recv().unwrap_err()).unwrap();
+        let body = move || {
+            named.send(()).unwrap();
+            waiting.recv().unwrap_err()
+        };
+        let thread = thread.spawn(body).unwrap();
+        // A thread sets its name before its body runs.
+        started.recv().unwrap();
         let lines = threads();
         assert!(lines.iter().any(|line| line.starts_with("thread a waiter (")), "{lines:?}");
         drop(release);

@@ -1,6 +1,8 @@
 //! Names of a small library that is compiled here, in each form that a compiler can give it; and of
 //! the same library with damage.
 
+mod damage;
+
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
