@@ -298,13 +298,13 @@ impl FirstThread {
         // Before the others, so that they know the mode, and so that the collector hears of this
         // agent only once it samples.
         let sampler = Sampler::new(options, control, overhead);
-        let (cycles, sealed) = sync_channel(CYCLES_QUEUED_MAX);
+        let (cycles, sealed) = sampler::cycles(CYCLES_QUEUED_MAX);
         let symbolizer_alive = alive.clone();
         let symbolize = move || {
             let _alive = symbolizer_alive;
             lower_priority();
             sampler::allow_own_signal();
-            symbolizer.run(&sealed, &mut *sink);
+            symbolizer.run(sealed, &mut *sink);
         };
         let ship_body = |ship: Body| {
             move || {
@@ -326,7 +326,7 @@ impl FirstThread {
         // Fails only if nobody waits any more, which changes nothing.
         let _ = started.send(result.map(|()| others));
         if is_ok {
-            sampler.run(&stop, &cycles);
+            sampler.run(&stop, cycles);
         }
     }
 }

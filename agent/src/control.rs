@@ -131,9 +131,12 @@ impl Control {
         *lock(&self.mode) = mode;
     }
 
-    /// Sets the threads that block the sampler's signal now.
+    /// Sets the threads that block the sampler's signal now; not while another thread reads them: the
+    /// next cycle sets them again.
     pub(crate) fn set_signal_blocked(&self, blocked: Option<SignalBlocked>) {
-        *lock(&self.signal_blocked) = blocked;
+        if let Ok(mut known) = self.signal_blocked.try_lock() {
+            *known = blocked;
+        }
     }
 
     /// The sampling mode in this process.

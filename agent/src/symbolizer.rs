@@ -1,8 +1,7 @@
 //! The symbolizer: a low-priority thread that turns the sampler's addresses into names, drains the
 //! rings of the task guards, and hands whole cycles to a [`Sink`].
 
-use std::borrow::Cow;
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 #[cfg(feature = "ship")]
@@ -22,11 +21,13 @@ use crate::ledger::{Ledger, SealedTasks};
 use crate::log;
 use crate::registry;
 use crate::sampler::{
-    AddressFrame, OverheadCounters, RawCycle, RawThread, RawThreadDump, SamplerOptions, TreeDelta,
+    AddressFrame, CycleReceiver, OverheadCounters, RawCycle, RawDelta, RawThread, RawThreadDump,
+    SamplerOptions, TreeDelta,
 };
 use crate::symbols::{Address, Resolver};
 use crate::sync::lock;
 use crate::sys::process::{thread_cpu_ns, thread_name};
+use crate::sys::task_list::ThreadName;
 use crate::tables::{StackNode, Tables};
 use crate::telemetry::collect::TelemetryCollector;
 use crate::threads;
@@ -110,7 +111,7 @@ impl Symbolizer {
     }
 
     /// Runs until the sampler is gone, then sends the guards' last rows in one more batch.
-    pub(crate) fn run(mut self, cycles: &Receiver<RawCycle>, sink: &mut dyn Sink) {
+    pub(crate) fn run(mut self, mut cycles: CycleReceiver, sink: &mut dyn Sink) {
         let mut stop = clock::now();
         let mut interval = DRAIN_INTERVAL;
         loop {
@@ -195,7 +196,7 @@ impl Symbolizer {
         self.add_nodes(&raw.tree);
         let nodes = &self.nodes;
         // States that the user filters out do not count as lost: they were not sampled.
-        let translate = |delta: &Delta| -> Delta {
+        let translate = |delta: &RawDelta| -> Delta {
             let entries = delta.entries().iter();
             let wanted = entries.filter(|(_, state, _)| raw.states.contains(*state));
             wanted.map(|(node, state, time)| (nodes[node.index()].id, *state, *time)).collect()
@@ -203,7 +204,8 @@ impl Symbolizer {
         let delta = translate(&raw.tree.delta);
         let threads = translate(&raw.tree.threads);
         let span = Span { range, quantum_ns: raw.quantum_ns, ticks: raw.ticks };
-        self.with_rows(Batch::of_samples(span, delta, threads))
+        let samples = Batch::of_samples(span, delta, threads);
+        self.with_rows(Batch { lost_queue_ns: raw.tree.lost_ns, ..samples })
     }
 
     /// Adds the tasks and telemetry since the last batch.
@@ -217,7 +219,7 @@ impl Symbolizer {
     fn thread_dump(&self, raw: RawThreadDump) -> ThreadDumpReply {
         let thread = |thread: RawThread| ThreadSnapshot {
             thread_id: thread.id,
-            name: thread_name(thread.id).into(),
+            name: thread_name(thread.id).text().into(),
             node: thread
                 .last
                 .map_or(NodeId::ROOT, |last| self.nodes[last.attribution.node.index()].id),
@@ -280,7 +282,7 @@ impl Symbolizer {
             AddressFrame::NoTask => intern(&Frame::no_task()),
             AddressFrame::Agent => intern(&Frame::agent()),
             AddressFrame::Thread { name, id } => {
-                intern(&Frame::thread(&current_thread_name(name, *id), *id))
+                intern(&Frame::thread(&current_thread_name(*name, *id).text(), *id))
             }
             AddressFrame::Truncated => intern(&Frame::truncated()),
             AddressFrame::NoStack(reason) => intern(&Frame::no_stack(*reason)),
@@ -313,9 +315,9 @@ fn own_cpu_ns() -> u64 {
 /// A thread's name at the end of the cycle in which it was first seen. Threads set their own names,
 /// and until one first runs it has the name of its creator. Threads that are gone or counted
 /// together keep the name that the sampler saw.
-fn current_thread_name(name: &str, id: u32) -> Cow<'_, str> {
-    let current = if id == 0 { String::new() } else { thread_name(id) };
-    if current.is_empty() { name.into() } else { current.into() }
+fn current_thread_name(name: ThreadName, id: u32) -> ThreadName {
+    let current = if id == 0 { ThreadName::default() } else { thread_name(id) };
+    if current.is_empty() { name } else { current }
 }
 
 #[cfg(test)]
@@ -328,11 +330,15 @@ mod tests {
     fn a_thread_has_the_name_that_it_set_by_the_end_of_the_cycle() {
         let named = thread::Builder::new().name("pool-7".into());
         let check = || {
-            assert_eq!(current_thread_name("starter", threads::own_id()), "pool-7");
-            assert_eq!(current_thread_name("pool-6", 0), "pool-6", "threads counted together");
+            assert_eq!(current_thread_name("starter".into(), threads::own_id()), "pool-7".into());
+            assert_eq!(
+                current_thread_name("pool-6".into(), 0),
+                "pool-6".into(),
+                "threads counted together"
+            );
         };
         named.spawn(check).unwrap().join().unwrap();
         // No thread has an id that large.
-        assert_eq!(current_thread_name("gone", u32::MAX), "gone");
+        assert_eq!(current_thread_name("gone".into(), u32::MAX), "gone".into());
     }
 }

@@ -3,13 +3,25 @@
 
 #[cfg(feature = "tracing-layer")]
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::fork::PerProcess;
-use crate::sync::lock;
 
-static AGENT_THREADS: PerProcess<Mutex<Vec<u32>>> = PerProcess::new();
+/// Most threads of the agent at a time: four, and two for each open report. Further ones count as the
+/// program's.
+const AGENT_THREADS_MAX: usize = 64;
+
+/// Their ids; 0 for none. The sampler reads them without a lock.
+struct AgentThreads([AtomicU32; AGENT_THREADS_MAX]);
+
+impl Default for AgentThreads {
+    fn default() -> AgentThreads {
+        AgentThreads([const { AtomicU32::new(0) }; AGENT_THREADS_MAX])
+    }
+}
+
+static AGENT_THREADS: PerProcess<AgentThreads> = PerProcess::new();
 
 /// Rises with every change of the list.
 static VERSION: AtomicU64 = AtomicU64::new(0);
@@ -47,14 +59,22 @@ impl Drop for AgentThread {
 pub(crate) fn enter() {
     #[cfg(feature = "tracing-layer")]
     OF_AGENT.set(true);
-    lock(AGENT_THREADS.get()).push(own_id());
+    replace(0, own_id());
     VERSION.fetch_add(1, Ordering::Release);
 }
 
 pub(crate) fn leave() {
-    let own = own_id();
-    lock(AGENT_THREADS.get()).retain(|id| *id != own);
+    replace(own_id(), 0);
     VERSION.fetch_add(1, Ordering::Release);
+}
+
+/// Replaces the first id `old`.
+fn replace(old: u32, new: u32) {
+    let AgentThreads(ids) = AGENT_THREADS.get();
+    let is_replaced =
+        |id: &AtomicU32| id.compare_exchange(old, new, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+    // Without room a thread counts as the program's.
+    let _ = ids.iter().any(is_replaced);
 }
 
 /// Whether the calling thread is the agent's.
@@ -65,12 +85,12 @@ pub(crate) fn is_agent() -> bool {
 
 pub(crate) use crate::sys::process::thread_id as own_id;
 
-/// Changes whenever [`ids`] does.
+/// Changes whenever [`is_of_agent`] does.
 pub(crate) fn version() -> u64 {
     VERSION.load(Ordering::Acquire)
 }
 
-/// The ids of the agent's threads.
-pub(crate) fn ids() -> Vec<u32> {
-    lock(AGENT_THREADS.get()).clone()
+/// Whether a thread is the agent's.
+pub(crate) fn is_of_agent(id: u32) -> bool {
+    AGENT_THREADS.get().0.iter().any(|own| own.load(Ordering::Acquire) == id)
 }

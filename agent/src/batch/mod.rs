@@ -46,7 +46,7 @@ pub(crate) struct Batch {
     pub(crate) lost_tasks: u64,
     /// Telemetry that found a queue full.
     pub(crate) lost_telemetry: u64,
-    /// Weight that found the queue to the symbolizer full, in nanoseconds; it is not in `delta`.
+    /// Weight that found no memory on its way to the symbolizer, in nanoseconds; it is not in `delta`.
     pub(crate) lost_queue_ns: u64,
 }
 

@@ -5,13 +5,13 @@ use std::sync::{Arc, Mutex};
 
 use profiler_core::limits::bounded_name;
 
-use super::EndedThread;
 use super::early::{EarlyAccount, Moment};
 use super::names::TaskContext;
 use super::ring::{RING_ROWS, RingSlot};
 use crate::clock::monotonic_ns;
 use crate::spill::Spill;
 use crate::sys::process;
+use crate::sys::push_list::Link;
 use crate::sys::queue::{Reader, Writer, queue};
 use crate::threads::{self, ThreadIdentity};
 
@@ -28,6 +28,9 @@ pub(crate) struct ThreadCell {
     /// next task began.
     left_cpu: AtomicU64,
     pub(super) gone: AtomicBool,
+    /// Its places in the lists of new cells.
+    pub(super) sampler_link: Link<ThreadCell>,
+    pub(super) drain_link: Link<ThreadCell>,
     /// Rows lost since the last drain.
     pub(super) lost: AtomicU64,
     pub(super) rows: Mutex<Reader<RingSlot>>,
@@ -47,6 +50,8 @@ impl ThreadCell {
             last_task: AtomicU64::new(0),
             left_cpu: AtomicU64::new(0),
             gone: AtomicBool::new(false),
+            sampler_link: Link::new(),
+            drain_link: Link::new(),
             lost: AtomicU64::new(0),
             rows: Mutex::new(reader),
             spill: Spill::default(),
@@ -102,10 +107,9 @@ impl ThreadCell {
         self.early.ended()
     }
 
-    /// The thread, if it has ended and nobody counts its time yet. The caller must count it.
-    pub(crate) fn claim_ended(&self) -> Option<EndedThread> {
-        let is_mine = self.gone.load(Ordering::Acquire) && self.early.claim();
-        is_mine.then(|| EndedThread { thread: self.thread.clone(), early: self.early.clone() })
+    /// Whether the thread has ended.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Acquire)
     }
 
     pub(crate) fn count_lost(&self) {

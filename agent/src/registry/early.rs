@@ -83,11 +83,19 @@ pub(crate) struct EarlyTime {
 /// The content of a closed account.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct EarlyTimes {
-    pub(crate) times: Vec<EarlyTime>,
+    /// Without those that are not in use.
+    times: [Option<EarlyTime>; SUMS_MAX],
     /// The task since the last change.
     pub(crate) word: u64,
     /// When that was.
     pub(crate) since: Moment,
+}
+
+impl EarlyTimes {
+    /// The time of each task word.
+    pub(crate) fn times(&self) -> impl Iterator<Item = EarlyTime> {
+        self.times.into_iter().flatten()
+    }
 }
 
 impl EarlyAccount {
@@ -228,13 +236,13 @@ impl EarlyAccount {
         if version & 1 != 0 {
             return None;
         }
-        let used = self.sums.iter().filter(|sum| sum.used.load(Ordering::Relaxed));
-        let times = used.map(|sum| EarlyTime {
-            word: sum.word.load(Ordering::Relaxed),
-            elapsed_ns: sum.elapsed_ns.load(Ordering::Relaxed),
-            cpu_ns: sum.cpu_ns.load(Ordering::Relaxed),
+        let times = self.sums.each_ref().map(|sum| {
+            sum.used.load(Ordering::Relaxed).then(|| EarlyTime {
+                word: sum.word.load(Ordering::Relaxed),
+                elapsed_ns: sum.elapsed_ns.load(Ordering::Relaxed),
+                cpu_ns: sum.cpu_ns.load(Ordering::Relaxed),
+            })
         });
-        let times = times.collect();
         let word = self.word.load(Ordering::Relaxed);
         let since = self.since();
         fence(Ordering::Acquire);
@@ -300,11 +308,11 @@ mod tests {
             let times = taken.or_else(|| account.close()).unwrap();
             prop_assert_eq!(times.since.ns, now.ns);
             prop_assert_eq!(account.ended().is_some(), at_end);
-            let elapsed: u64 = times.times.iter().map(|time| time.elapsed_ns).sum();
+            let elapsed: u64 = times.times().map(|time| time.elapsed_ns).sum();
             prop_assert_eq!(elapsed, now.ns - 1_000);
-            let cpu: u64 = times.times.iter().map(|time| time.cpu_ns).sum();
+            let cpu: u64 = times.times().map(|time| time.cpu_ns).sum();
             prop_assert_eq!(cpu, times.since.cpu_ns - 50, "later time begins where this one ends");
-            for time in times.times.iter().filter(|time| time.elapsed_ns > 0) {
+            for time in times.times().filter(|time| time.elapsed_ns > 0) {
                 let (elapsed_ns, cpu_ns) = expected[&time.word];
                 prop_assert_eq!(time.elapsed_ns, elapsed_ns);
                 prop_assert!(time.cpu_ns.abs_diff(cpu_ns) <= unread_ns, "{:?} {}", time, cpu_ns);
@@ -326,7 +334,7 @@ mod tests {
         account.switch(99, 2_000_000, || 1_000_000);
         assert!(!account.is_open());
         let times = account.close().unwrap();
-        assert_eq!(times.times.len(), SUMS_MAX);
+        assert_eq!(times.times().count(), SUMS_MAX);
         // The sampler attributes the time of the task that found no room.
         assert_eq!((times.word, times.since), (8, Moment { ns: 800_001, cpu_ns: 800_000 }));
 
@@ -360,7 +368,7 @@ mod tests {
                 }
                 reader.join().unwrap()
             });
-            let elapsed: u64 = times.times.iter().map(|time| time.elapsed_ns).sum();
+            let elapsed: u64 = times.times().map(|time| time.elapsed_ns).sum();
             assert_eq!(elapsed, times.since.ns);
             assert_eq!(times.since.ns / 30_000 % 3 + 1, times.word);
         }

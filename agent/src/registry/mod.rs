@@ -6,7 +6,7 @@ mod early;
 mod names;
 mod ring;
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 pub(crate) use self::cell::ThreadCell;
@@ -19,70 +19,57 @@ pub(crate) use self::ring::{
 use crate::fork::PerProcess;
 use crate::spill::SpillSum;
 use crate::sync::lock;
-use crate::threads::ThreadIdentity;
+use crate::sys::push_list::{PushList, Taken};
 
-/// The cells of all threads, in parts with a lock each: a thread that registers takes one that nobody
-/// holds. With one lock, a thousand threads that all want to run waited a scheduling round for each
-/// of them that registered.
+/// The cells of all threads.
+///
+/// A thread registers without a lock and without memory: with more threads than processors, the one
+/// that holds a lock may not run for a second, and until then the sampler knew no task of any thread.
 static CELLS: PerProcess<Cells> = PerProcess::new();
-const PARTS: usize = 64;
 
 #[derive(Debug)]
-struct Cells([Mutex<Vec<Arc<ThreadCell>>>; PARTS]);
+struct Cells {
+    /// Registered since the sampler last took them.
+    new_for_sampler: PushList<ThreadCell>,
+    /// Registered since the last drain.
+    new_for_drain: PushList<ThreadCell>,
+    /// All others. Only the thread that drains locks it, and one that starts a sampler.
+    drained: Mutex<Vec<Arc<ThreadCell>>>,
+}
 
 impl Default for Cells {
     fn default() -> Cells {
-        Cells([const { Mutex::new(Vec::new()) }; PARTS])
-    }
-}
-
-/// Rises with every new cell, so that the sampler reads the list only after it has grown.
-static CELLS_VERSION: AtomicU64 = AtomicU64::new(0);
-
-pub(crate) fn register(cell: &Arc<ThreadCell>) {
-    let Cells(parts) = CELLS.get();
-    let first = cell.thread.id as usize % PARTS;
-    let from_first = parts[first..].iter().chain(&parts[..first]);
-    match from_first.flat_map(|part| part.try_lock()).next() {
-        Some(mut part) => part.push(cell.clone()),
-        None => lock(&parts[first]).push(cell.clone()),
-    }
-    CELLS_VERSION.fetch_add(1, Ordering::Release);
-}
-
-pub(crate) fn cells_version() -> u64 {
-    CELLS_VERSION.load(Ordering::Acquire)
-}
-
-/// Calls `each` for every cell. Returns `None` if some were left out, because a thread is registering
-/// right now; the caller retries later, so that neither waits for the other.
-pub(crate) fn try_each_cell(mut each: impl FnMut(&Arc<ThreadCell>)) -> Option<()> {
-    let mut all = Some(());
-    for part in &CELLS.get().0 {
-        match part.try_lock() {
-            Ok(cells) => cells.iter().for_each(&mut each),
-            Err(_) => all = None,
+        Cells {
+            new_for_sampler: PushList::new(|cell: &ThreadCell| &cell.sampler_link),
+            new_for_drain: PushList::new(|cell: &ThreadCell| &cell.drain_link),
+            drained: Mutex::default(),
         }
     }
-    all
 }
 
-/// A thread that ended before the sampler had its cell.
-#[derive(Clone, Debug)]
-pub(crate) struct EndedThread {
-    pub(crate) thread: Arc<ThreadIdentity>,
-    pub(crate) early: Arc<EarlyAccount>,
+impl Cells {
+    fn add_new(&self, drained: &mut Vec<Arc<ThreadCell>>) {
+        drained.extend(self.new_for_drain.take());
+    }
 }
 
-/// Most ended threads that wait for the sampler's next tick. The time of further ones is not counted.
-const ENDED_MAX: usize = 4_096;
+pub(crate) fn register(cell: &Arc<ThreadCell>) {
+    let cells = CELLS.get();
+    cells.new_for_sampler.push(cell);
+    cells.new_for_drain.push(cell);
+}
 
-static ENDED: PerProcess<Mutex<Vec<EndedThread>>> = PerProcess::new();
+/// Takes the cells that were registered since the last call, the oldest first. For the sampler only.
+pub(crate) fn take_new_cells() -> Taken<ThreadCell> {
+    CELLS.get().new_for_sampler.take()
+}
 
-/// Takes the threads that ended before the sampler had their cells, which are dropped by now. Their
-/// time is the caller's to count.
-pub(crate) fn take_ended() -> Vec<EndedThread> {
-    std::mem::take(&mut *lock(ENDED.get()))
+/// All cells, for a sampler that starts: an earlier one has taken those of threads that still run.
+pub(crate) fn all_cells() -> Vec<Arc<ThreadCell>> {
+    let cells = CELLS.get();
+    let mut drained = lock(&cells.drained);
+    cells.add_new(&mut drained);
+    drained.clone()
 }
 
 /// An item that a thread has left since the last drain.
@@ -92,40 +79,25 @@ pub(crate) enum Drained<'a> {
 }
 
 /// Takes everything that threads have written and returns the number of lost rows. Drops the cells
-/// of threads that are gone once they are empty.
+/// of threads that are gone once they are empty and nobody else has them: so the sampler never frees
+/// memory.
 pub(crate) fn drain(mut each: impl FnMut(Drained<'_>)) -> u64 {
-    let mut cells: Vec<Arc<ThreadCell>> = Vec::new();
-    for part in &CELLS.get().0 {
-        cells.extend(lock(part).iter().cloned());
-    }
+    let cells = CELLS.get();
+    let mut drained = lock(&cells.drained);
+    cells.add_new(&mut drained);
     let mut lost = 0;
-    let mut any_gone = false;
-    for cell in cells {
+    drained.retain(|cell| {
         // Read before the ring, so that everything the thread wrote before it ended is in the ring.
-        any_gone |= cell.gone.load(Ordering::Acquire);
+        let is_gone = cell.gone.load(Ordering::Acquire);
         let mut rows = lock(&cell.rows);
         for _ in 0..rows.slots() {
             let Some(RingSlot(row)) = rows.pop() else { break };
-            each(Drained::Row(&cell, row));
+            each(Drained::Row(cell, row));
         }
         cell.spill.take(|sum| each(Drained::Sum(sum)));
         lost += cell.lost.swap(0, Ordering::Relaxed);
-    }
-    if any_gone {
-        CELLS.get().0.iter().for_each(drop_finished);
-    }
-    lost
-}
-
-/// Drops the cells of threads that are gone and whose rows were all read. The sampler gets the
-/// accounts of those that it has not seen.
-fn drop_finished(part: &Mutex<Vec<Arc<ThreadCell>>>) {
-    let mut ended = lock(ENDED.get());
-    lock(part).retain(|cell| {
-        let is_finished = cell.gone.load(Ordering::Acquire) && lock(&cell.rows).is_empty();
-        if is_finished && ended.len() < ENDED_MAX {
-            ended.extend(cell.claim_ended());
-        }
-        !is_finished
+        let is_finished = is_gone && rows.is_empty();
+        !is_finished || Arc::strong_count(cell) > 1
     });
+    lost
 }

@@ -4,12 +4,15 @@
 use std::sync::Arc;
 
 use profiler_core::limits::AGENT_NODES_MAX;
-use profiler_core::{CallTrie, Delta, FrameId, Full, NoStack, NodeId, Weight};
-use rustc_hash::FxHashMap;
+use profiler_core::{FrameId, NoStack, NodeId, Weight};
 
+use super::page_map::PageMap;
+use super::page_trie::{Full, PageTrie, RawDelta};
 use super::sys::modules::Module;
 use super::unwind::Stack;
 use crate::registry::NameId;
+use crate::sys::page_vec::PageVec;
+use crate::sys::task_list::ThreadName;
 
 /// Meaning of a frame in the sampler's tree.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -26,7 +29,7 @@ pub(crate) enum AddressFrame {
     Sampler,
     /// A thread by name and id; id 0 stands for all threads of that name that are counted together.
     Thread {
-        name: Arc<str>,
+        name: ThreadName,
         id: u32,
     },
     /// Code at an address; `None` outside every module.
@@ -64,36 +67,41 @@ pub(crate) struct CodeModule {
 /// Additions to the tree since it was last sealed.
 #[derive(Debug)]
 pub(crate) struct TreeDelta {
-    pub(crate) frames: Vec<AddressFrame>,
+    pub(crate) frames: PageVec<AddressFrame>,
     /// Parent and frame of each new node.
-    pub(crate) nodes: Vec<(NodeId, FrameId)>,
-    pub(crate) delta: Delta,
+    pub(crate) nodes: PageVec<(NodeId, FrameId)>,
+    pub(crate) delta: RawDelta,
     /// The same weights at nodes of threads.
-    pub(crate) threads: Delta,
+    pub(crate) threads: RawDelta,
+    /// Time that is missing in `delta`, because there was no memory.
+    pub(crate) lost_ns: u64,
 }
 
 /// Counts stacks of addresses.
 pub(super) struct AddressTrie {
-    pub(super) trie: CallTrie,
-    frames: Vec<AddressFrame>,
-    frame_ids: FxHashMap<AddressFrame, FrameId>,
+    pub(super) trie: PageTrie,
+    frames: PageVec<AddressFrame>,
+    frame_ids: PageMap<AddressFrame, FrameId>,
     /// Ids of addresses in the modules that are loaded now.
-    code_ids: FxHashMap<u64, FrameId>,
+    code_ids: PageMap<u64, FrameId>,
     modules: Vec<(std::ops::Range<u64>, Arc<CodeModule>)>,
     sealed_frames: usize,
     sealed_nodes: u32,
+    /// Time for which there was no memory, since the last seal.
+    lost_ns: u64,
 }
 
 impl AddressTrie {
     pub(super) fn new(modules: &[Module]) -> Self {
         let mut addresses = AddressTrie {
-            trie: CallTrie::new(AGENT_NODES_MAX),
-            frames: Vec::new(),
-            frame_ids: FxHashMap::default(),
-            code_ids: FxHashMap::default(),
+            trie: PageTrie::new(AGENT_NODES_MAX),
+            frames: PageVec::new(),
+            frame_ids: PageMap::default(),
+            code_ids: PageMap::default(),
             modules: Vec::new(),
             sealed_frames: 0,
             sealed_nodes: 1,
+            lost_ns: 0,
         };
         addresses.set_modules(modules);
         addresses
@@ -159,42 +167,48 @@ impl AddressTrie {
 
     /// Counts a weight at its stack and at its thread.
     pub(super) fn add(&mut self, attribution: Attribution, weight: Weight) {
-        self.trie.add_weight(attribution.node, weight);
-        self.trie.add_weight(attribution.thread, weight);
+        self.add_at_stack(attribution.node, weight);
+        // Without memory, only the split by thread lacks it.
+        let _ = self.trie.add_weight(attribution.thread, weight);
+    }
+
+    fn add_at_stack(&mut self, node: NodeId, weight: Weight) {
+        if !self.trie.add_weight(node, weight) {
+            self.lost_ns += weight.total_ns();
+        }
     }
 
     /// Passes everything new since the last seal to `send`. If `send` has no room and returns it,
-    /// it stays in the tree for the next seal. Returns whether it was sent.
+    /// it stays in the tree for the next seal, as it does without memory. Returns whether it was sent.
     pub(super) fn seal(&mut self, send: impl FnOnce(TreeDelta) -> Result<(), TreeDelta>) -> bool {
         let end = self.trie.node_count();
-        let new_nodes = (self.sealed_nodes..end).filter_map(|id| self.trie.node(NodeId(id)));
-        let nodes = new_nodes.collect();
-        let both = self.trie.take_delta();
-        let is_thread = |node: NodeId| {
-            let frame = self.trie.node(node).map(|(_, frame)| &self.frames[frame.0 as usize]);
+        let frames = &self.frames;
+        let [threads, delta] = self.trie.take_delta(|trie, node| {
+            let frame = trie.node(node).map(|(_, frame)| &frames[frame.0 as usize]);
             matches!(frame, Some(AddressFrame::Thread { .. }))
-        };
-        let part = |threads: bool| {
-            let entries = both.entries().iter().copied();
-            entries.filter(|(node, ..)| is_thread(*node) == threads).collect()
-        };
+        });
         let delta = TreeDelta {
-            frames: self.frames[self.sealed_frames..].to_vec(),
-            nodes,
-            delta: part(false),
-            threads: part(true),
+            frames: frames[self.sealed_frames..].iter().cloned().collect(),
+            nodes: self.trie.nodes_from(NodeId(self.sealed_nodes)).iter().copied().collect(),
+            lost_ns: std::mem::take(&mut self.lost_ns) + delta.lost_ns,
+            delta,
+            threads,
         };
-        match send(delta) {
+        let is_whole = delta.frames.len() == frames.len() - self.sealed_frames
+            && delta.nodes.len() == (end - self.sealed_nodes) as usize;
+        match if is_whole { send(delta) } else { Err(delta) } {
             Ok(()) => {
                 self.sealed_frames = self.frames.len();
                 self.sealed_nodes = end;
                 true
             }
             Err(back) => {
-                for (node, state, nanoseconds) in
-                    back.delta.entries().iter().chain(back.threads.entries())
-                {
-                    self.trie.add(*node, *state, *nanoseconds);
+                self.lost_ns = back.lost_ns;
+                for (node, state, nanoseconds) in back.delta.entries() {
+                    self.add_at_stack(*node, Weight::of(*state, *nanoseconds));
+                }
+                for (node, state, nanoseconds) in back.threads.entries() {
+                    let _ = self.trie.add_weight(*node, Weight::of(*state, *nanoseconds));
                 }
                 false
             }
@@ -258,6 +272,8 @@ mod tests {
         let thread = addresses.trie.insert(above, frame).unwrap();
         let attribution = Attribution { node, thread };
         addresses.add(attribution, Weight::of(State::Cpu, 5));
+        // As without memory for the weight.
+        addresses.lost_ns = 3;
         assert!(!addresses.seal(Err));
         addresses.add(attribution, Weight::of(State::Cpu, 2));
         let mut sealed = None;
@@ -271,14 +287,15 @@ mod tests {
         let outer = AddressFrame::Code { address: 20, module: None };
         let inner = AddressFrame::Code { address: 10, module: None };
         let thread = AddressFrame::Thread { name: "main".into(), id: 7 };
-        assert_eq!(tree.frames, [AddressFrame::NoTask, outer, inner, thread]);
-        assert_eq!(tree.nodes.len(), 4);
+        assert_eq!(*tree.frames, [AddressFrame::NoTask, outer, inner, thread]);
+        assert_eq!((tree.nodes.len(), tree.lost_ns), (4, 3));
         assert!(addresses.seal(|tree| {
             sealed = Some(tree);
             Ok(())
         }));
         let tree = sealed.unwrap();
         assert!(tree.frames.is_empty() && tree.nodes.is_empty() && tree.delta.is_empty());
+        assert_eq!(tree.lost_ns, 0, "lost time is counted once");
     }
 
     #[test]

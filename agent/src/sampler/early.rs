@@ -7,28 +7,40 @@
 use std::sync::Arc;
 
 use profiler_core::{NodeId, State, Weight};
-use rustc_hash::FxHashMap;
 
 use super::addresses::{AddressTrie, Attribution};
+use super::page_map::PageMap;
 use crate::registry::EarlyAccount;
+use crate::sys::page_vec::PageVec;
 
-/// Most stacks of one young thread that are remembered.
-const STACKS_MAX: usize = 64;
+/// Most stacks and states of one young thread that are remembered.
+const SEEN_MAX: usize = 64;
+/// Most of all young threads together: 8 MiB.
+const ALL_SEEN_MAX: usize = 256 << 10;
 
 /// A thread that measures itself, and what was seen of it.
 #[derive(Debug)]
 pub(super) struct EarlyThread {
     pub(super) account: Arc<EarlyAccount>,
-    stacks: Vec<SeenStack>,
+    /// Its first entry in [`SeenStacks`].
+    seen: Option<u32>,
 }
 
-/// The weight that was found at one stack.
+/// The stacks at which young threads were seen, by thread: a chain for each.
+#[derive(Debug, Default)]
+pub(super) struct SeenStacks {
+    entries: PageVec<Seen>,
+    /// The first free entry.
+    free: Option<u32>,
+}
+
+/// The time that was found at one stack in one state.
 #[derive(Clone, Copy, Debug)]
-struct SeenStack {
+struct Seen {
     /// The node of its task and phase.
     level: NodeId,
-    attribution: Attribution,
-    weight: Weight,
+    share: Share,
+    next: Option<u32>,
 }
 
 /// A stack and a state, and their part of a task's time.
@@ -41,38 +53,81 @@ pub(super) struct Share {
 
 /// Time below a quantum, by node of a task and phase, and where its latest part belongs.
 #[derive(Debug, Default)]
-pub(super) struct Remainders(FxHashMap<NodeId, (Weight, Attribution)>);
+pub(super) struct Remainders(PageMap<NodeId, (Weight, Attribution)>);
 
 impl EarlyThread {
     pub(super) fn new(account: Arc<EarlyAccount>) -> EarlyThread {
-        EarlyThread { account, stacks: Vec::new() }
+        EarlyThread { account, seen: None }
     }
 
     /// Whether any weight was found.
     pub(super) fn is_seen(&self) -> bool {
-        !self.stacks.is_empty()
+        self.seen.is_some()
+    }
+}
+
+impl SeenStacks {
+    fn of<'s>(&'s self, thread: &EarlyThread) -> impl Iterator<Item = (u32, &'s Seen)> + Clone {
+        let entry = |at: u32| self.entries.get(at as usize).map(|seen| (at, seen));
+        std::iter::successors(thread.seen.and_then(entry), move |(_, seen)| {
+            seen.next.and_then(entry)
+        })
     }
 
     /// Holds back a weight below the node `level` of its task and phase.
-    pub(super) fn add(&mut self, level: NodeId, attribution: Attribution, weight: Weight) {
-        if weight.is_zero() {
-            return;
-        }
-        if let Some(seen) = self.stacks.iter_mut().find(|seen| seen.attribution == attribution) {
-            seen.weight += weight;
-        } else if self.stacks.len() < STACKS_MAX {
-            self.stacks.push(SeenStack { level, attribution, weight });
+    pub(super) fn add(
+        &mut self,
+        thread: &mut EarlyThread,
+        level: NodeId,
+        attribution: Attribution,
+        weight: Weight,
+    ) {
+        for state in State::ALL.into_iter().filter(|state| weight.get(*state) > 0) {
+            self.add_share(thread, level, Share { attribution, state, part: weight.get(state) });
         }
     }
 
-    /// The stacks below `level`, with their weights in the states that are `wanted`.
-    pub(super) fn shares(&self, level: NodeId, wanted: impl Fn(State) -> bool) -> Vec<Share> {
-        let stacks = self.stacks.iter().filter(|seen| seen.level == level);
-        let shares = stacks.flat_map(|seen| {
-            let SeenStack { attribution, weight, .. } = *seen;
-            State::ALL.map(|state| Share { attribution, state, part: weight.get(state) })
-        });
-        shares.filter(|share| wanted(share.state) && share.part > 0).collect()
+    fn add_share(&mut self, thread: &mut EarlyThread, level: NodeId, share: Share) {
+        let is_same = |seen: &Seen| {
+            seen.share.attribution == share.attribution && seen.share.state == share.state
+        };
+        let known = self.of(thread).find(|(_, seen)| is_same(seen)).map(|(at, _)| at);
+        if let Some(at) = known {
+            self.entries[at as usize].share.part += share.part;
+            return;
+        }
+        if self.of(thread).count() >= SEEN_MAX {
+            return;
+        }
+        let new = Seen { level, share, next: thread.seen };
+        if let Some(at) = self.free {
+            self.free = self.entries[at as usize].next;
+            self.entries[at as usize] = new;
+            thread.seen = Some(at);
+        } else if self.entries.len() < ALL_SEEN_MAX && self.entries.push(new) {
+            thread.seen = Some(self.entries.len() as u32 - 1);
+        }
+    }
+
+    /// Forgets what was seen of a thread.
+    pub(super) fn forget(&mut self, thread: &mut EarlyThread) {
+        while let Some(at) = thread.seen {
+            let entry = &mut self.entries[at as usize];
+            thread.seen = entry.next;
+            entry.next = self.free;
+            self.free = Some(at);
+        }
+    }
+
+    /// The stacks of a thread below `level`, with their weights in the states that are `wanted`.
+    pub(super) fn shares(
+        &self,
+        thread: &EarlyThread,
+        level: NodeId,
+        wanted: impl Fn(State) -> bool + Copy,
+    ) -> impl Iterator<Item = Share> + Clone {
+        let below = self.of(thread).filter(move |(_, seen)| seen.level == level);
+        below.map(|(_, seen)| seen.share).filter(move |share| wanted(share.state))
     }
 }
 
@@ -103,8 +158,14 @@ impl Remainders {
         level: NodeId,
         time: Share,
     ) {
-        let new = (Weight::ZERO, time.attribution);
-        let (weight, attribution) = self.0.entry(level).or_insert(new);
+        if !self.0.contains_key(&level) {
+            self.0.insert(level, (Weight::ZERO, time.attribution));
+        }
+        let Some((weight, attribution)) = self.0.get_mut(&level) else {
+            // No memory for what is less than a quantum.
+            let whole = time.part - time.part % quantum_ns;
+            return tree.add(time.attribution, Weight::of(time.state, whole));
+        };
         *attribution = time.attribution;
         let rest = weight.get_mut(time.state);
         let sum = *rest + time.part;
@@ -114,11 +175,12 @@ impl Remainders {
 
     /// Sampling ends: rounds each remainder to whole quanta.
     pub(super) fn finish(&mut self, tree: &mut AddressTrie, quantum_ns: u64) {
-        for (weight, attribution) in self.0.drain().map(|(_, rest)| rest) {
+        for (weight, attribution) in self.0.values() {
             for state in State::ALL.into_iter().filter(|it| weight.get(*it) * 2 >= quantum_ns) {
-                tree.add(attribution, Weight::of(state, quantum_ns));
+                tree.add(*attribution, Weight::of(state, quantum_ns));
             }
         }
+        self.0.clear();
     }
 }
 

@@ -11,6 +11,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 
 use super::wait::WaitSite;
 use crate::sys::file::CheckedFile;
+use crate::sys::task_list::TaskPath;
 
 const TASKS: &str = "/proc/self/task";
 /// Most files that are kept open; and at most 1/16 of the process's descriptors.
@@ -160,7 +161,7 @@ impl Files {
         slot: &mut Option<CheckedFile>,
         buffer: &mut [u8],
     ) -> Result<usize, ProbeError> {
-        let opened = File::open(format!("{TASKS}/{thread_id}/{name}"));
+        let opened = File::open(TaskPath::new(thread_id, name));
         let file = CheckedFile::new(opened.map_err(|error| self.explain(error))?);
         let file = file.ok_or_else(|| self.explain(io::Error::from_raw_os_error(libc::EBADF)))?;
         let read = file.unchecked().read_at(buffer, 0);

@@ -1,9 +1,10 @@
 //! Reading the stack of a thread: from the copy of its signal handler, or from outside.
 
+use crate::sys::pages::Pages;
 use crate::sys::process::read_memory;
 
 /// Most bytes of a blocked thread's stack that are read; deeper frames are `[truncated]`.
-const REMOTE_BYTES_MAX: u64 = 1 << 20;
+const REMOTE_BYTES_MAX: usize = 1 << 20;
 /// Bytes of the first read, enough for most blocked threads. Each further read quadruples the
 /// total, because a read costs a microsecond in addition to its bytes.
 const FIRST_BYTES: usize = 4096;
@@ -20,45 +21,54 @@ pub(super) fn copied(at: u64, words: &[u64]) -> impl FnMut(u64) -> Result<u64, (
 
 /// The stack of a blocked thread, read without disturbing it and only about as deep as needed.
 /// Never relies on an address being mapped.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct RemoteStack {
     at: u64,
-    bytes: Vec<u8>,
+    /// The first `length` bytes of it are read.
+    bytes: Pages,
+    length: usize,
     /// No further memory can be read.
     ended: bool,
+}
+
+impl Default for RemoteStack {
+    fn default() -> RemoteStack {
+        let bytes = Pages::new(REMOTE_BYTES_MAX).or_else(|| Pages::new(0));
+        let bytes = bytes.expect("no mapping is needed for no bytes");
+        RemoteStack { at: 0, bytes, length: 0, ended: true }
+    }
 }
 
 impl RemoteStack {
     /// Starts over at the stack pointer `sp`.
     pub(super) fn reset(&mut self, sp: u64) {
         self.at = sp & !7;
-        self.bytes.clear();
+        self.length = 0;
         self.ended = false;
     }
 
     /// The word at `address`, which must not lie below the stack pointer.
     pub(super) fn read(&mut self, address: u64) -> Result<u64, ()> {
         let offset = address.checked_sub(self.at).filter(|offset| offset % 8 == 0).ok_or(())?;
-        if offset >= REMOTE_BYTES_MAX {
+        let index = usize::try_from(offset).map_err(|_| ())?;
+        if index >= self.bytes.len() {
             return Err(());
         }
-        let index = usize::try_from(offset).map_err(|_| ())?;
-        while self.bytes.len() < index + 8 && !self.ended {
+        while self.length < index + 8 && !self.ended {
             self.read_on();
         }
-        let word = self.bytes.get(index..).and_then(|bytes| bytes.first_chunk()).ok_or(())?;
+        let read = &self.bytes[..self.length];
+        let word = read.get(index..).and_then(|bytes| bytes.first_chunk()).ok_or(())?;
         Ok(u64::from_ne_bytes(*word))
     }
 
     /// Reads further memory. The kernel copies whole pages, up to the first unmapped one.
     fn read_on(&mut self) {
-        let from = self.at + self.bytes.len() as u64;
-        let before = self.bytes.len();
-        let length = FIRST_BYTES.max(before * 3);
-        self.bytes.resize(before + length, 0);
-        let read = read_memory(from, &mut self.bytes[before..]);
-        self.bytes.truncate(before + read);
-        self.ended = read < length;
+        let before = self.length;
+        let end = (before + FIRST_BYTES.max(before * 3)).min(self.bytes.len());
+        let read = read_memory(self.at + before as u64, &mut self.bytes[before..end]);
+        self.length += read;
+        self.ended = self.length < end || end == self.bytes.len();
     }
 }
 
@@ -76,7 +86,7 @@ mod tests {
         assert_eq!(remote.read(at), Ok(0));
         assert_eq!(remote.read(at - 8), Err(()));
         assert_eq!(remote.read(at + 3), Err(()), "not aligned to a word");
-        assert_eq!(remote.read(at + REMOTE_BYTES_MAX), Err(()));
+        assert_eq!(remote.read(at + REMOTE_BYTES_MAX as u64), Err(()));
         remote.reset(64);
         assert_eq!(remote.read(64), Err(()));
     }

@@ -15,12 +15,16 @@
 //! while the sampler runs), [`overhead`] (what it costs, and the limit).
 
 mod addresses;
+mod cycles;
 mod early;
 mod files;
 mod memory;
 mod mode;
 mod options;
 mod overhead;
+mod page_map;
+mod page_queue;
+mod page_trie;
 mod raw;
 mod schedule;
 mod sys;
@@ -41,8 +45,10 @@ mod wait;
 pub use self::unwind::fuzzing;
 
 pub(crate) use self::addresses::{AddressFrame, CodeModule, TreeDelta};
+pub(crate) use self::cycles::{CycleReceiver, cycles};
 pub(crate) use self::options::SamplerOptions;
 pub(crate) use self::overhead::OverheadCounters;
+pub(crate) use self::page_trie::RawDelta;
 pub(crate) use self::raw::{RawCycle, RawThread, RawThreadDump};
 pub(crate) use self::sys::modules::build_id_in;
 pub(crate) use self::sys::signal::allow_on_this_thread as allow_own_signal;

@@ -5,6 +5,7 @@ use profiler_core::{StateSet, Ticks};
 
 use super::addresses::TreeDelta;
 use super::thread::{LastCounted, Thread};
+use crate::sys::page_vec::PageVec;
 
 /// One cycle of samples.
 #[derive(Debug)]
@@ -27,7 +28,7 @@ pub(crate) struct RawCycle {
 pub(crate) struct RawThreadDump {
     /// Number of the request; the dump answers earlier requests too.
     pub(crate) request: u64,
-    pub(crate) threads: Vec<RawThread>,
+    pub(crate) threads: PageVec<RawThread>,
     /// Number of threads past the limit.
     pub(crate) omitted: u64,
 }

@@ -1,53 +1,29 @@
-//! Finds the threads that have begun or ended a task since they were last checked. The task word of
+//! Finds the threads that have begun or ended a task since they were last looked at. The task word of
 //! a thread lies in memory that it shares with the agent, so this sees even those that ran for less
 //! than a clock interrupt, at the price of reading a word.
 
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
-
-use super::thread::Thread;
-use crate::registry::ThreadCell;
+use super::thread_table::ThreadTable;
+use crate::sys::page_vec::PageVec;
 
 /// Most words that are read in a tick; with more threads each is read less often.
-const WORDS_PER_TICK: usize = 128;
+const WORDS_PER_TICK: usize = 256;
 
-/// The task words of all threads that have one.
+/// Reads the task words of all threads in turn.
 #[derive(Debug, Default)]
 pub(super) struct TaskWords {
-    watched: Vec<Watched>,
     next: usize,
 }
 
-#[derive(Debug)]
-struct Watched {
-    id: u32,
-    cell: Arc<ThreadCell>,
-    word: u64,
-}
-
 impl TaskWords {
-    /// Watches the threads that have a cell.
-    pub(super) fn watch(&mut self, threads: &[Thread]) {
-        let watched = threads.iter().filter_map(|thread| {
-            let cell = Arc::clone(thread.cell.as_ref()?);
-            Some(Watched { id: thread.id, cell, word: thread.seen_task_word })
-        });
-        self.watched = watched.collect();
-    }
-
-    /// The threads whose word has changed since it was last read here.
-    pub(super) fn changed(&mut self) -> Vec<u32> {
-        let count = self.watched.len();
-        let mut changed = Vec::new();
-        for _ in 0..count.min(WORDS_PER_TICK) {
-            self.next = (self.next + 1) % count;
-            let watched = &mut self.watched[self.next];
-            let word = watched.cell.task_word().load(Ordering::Relaxed);
-            if word != watched.word {
-                watched.word = word;
-                changed.push(watched.id);
+    /// Adds the threads whose task has changed to `changed`.
+    pub(super) fn find_changed(&mut self, threads: &ThreadTable, changed: &mut PageVec<u32>) {
+        let threads = threads.as_slice();
+        for _ in 0..threads.len().min(WORDS_PER_TICK) {
+            self.next = (self.next + 1) % threads.len();
+            let thread = &threads[self.next];
+            if thread.cell.is_some() && thread.task_word() != thread.seen_task_word {
+                changed.push(thread.id);
             }
         }
-        changed
     }
 }

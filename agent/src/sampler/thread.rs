@@ -14,6 +14,7 @@ use super::time_account::TimeAccount;
 use super::visits::Pace;
 use super::wait::WaitSite;
 use crate::registry::{Moment, NameId, TaskContext, ThreadCell};
+use crate::sys::task_list::ThreadName;
 
 /// A thread that is expected to block the signal for this long is reported: it has done so for at least
 /// half of the time.
@@ -28,7 +29,7 @@ pub(super) struct Thread {
     /// It has not been looked at yet.
     pub(super) is_new: bool,
     /// Its name when it was first looked at, if its cell has none.
-    pub(super) first_name: Option<Arc<str>>,
+    pub(super) first_name: Option<ThreadName>,
     pub(super) of_agent: bool,
     pub(super) cell: Option<Arc<ThreadCell>>,
     /// Its task word when it was last looked at.

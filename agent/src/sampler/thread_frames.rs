@@ -2,16 +2,15 @@
 //! thread. Where a program creates new threads all the time, threads are counted together by name,
 //! so that the tree does not grow with each of them.
 
-use std::sync::Arc;
-
 use profiler_core::limits::AGENT_NODES_MAX;
 use profiler_core::{FrameId, NodeId};
-use rustc_hash::FxHashMap;
 
 use super::addresses::{AddressFrame, AddressTrie, Attribution, TaskLevels};
+use super::page_map::PageMap;
 use super::thread::{Thread, ThreadFrame};
 use crate::registry::NameId;
 use crate::sys::process;
+use crate::sys::task_list::ThreadName;
 
 /// Threads that are counted on their own as soon as they are seen.
 const OWN_AT_ONCE_MAX: usize = 256;
@@ -36,7 +35,7 @@ pub(super) struct ThreadFrames {
     /// Number of names under which threads are counted together.
     names: usize,
     /// By the node above and the thread's frame.
-    nodes: FxHashMap<(NodeId, FrameId), NodeId>,
+    nodes: PageMap<(NodeId, FrameId), NodeId>,
 }
 
 impl ThreadFrames {
@@ -73,9 +72,9 @@ impl ThreadFrames {
             return known.frame;
         }
         let name = match (&thread.cell, thread.first_name.take()) {
-            (Some(cell), _) => cell.thread.name.clone(),
+            (Some(cell), _) => ThreadName::from(&*cell.thread.name),
             (None, Some(first)) if is_young => first,
-            (None, _) => process::thread_name(thread.id).into(),
+            (None, _) => process::thread_name(thread.id),
         };
         let frame = self.frame(tree, name, thread.id, is_young);
         thread.frame = Some(ThreadFrame { frame, is_final: !is_young });
@@ -86,11 +85,11 @@ impl ThreadFrames {
     pub(super) fn frame(
         &mut self,
         tree: &mut AddressTrie,
-        name: Arc<str>,
+        name: ThreadName,
         id: u32,
         is_young: bool,
     ) -> FrameId {
-        let own = AddressFrame::Thread { name: name.clone(), id };
+        let own = AddressFrame::Thread { name, id };
         let own_max = if is_young { OWN_AT_ONCE_MAX } else { OWN_MAX };
         if tree.has_frame(&own) {
             return tree.frame_id(own);
@@ -161,7 +160,7 @@ mod tests {
             addresses.add(Attribution { node, thread }, weight);
             weights += weight;
         }
-        let TreeDelta { delta, threads, frames, nodes } = seal(&mut addresses);
+        let TreeDelta { delta, threads, frames, nodes, .. } = seal(&mut addresses);
         assert_eq!((delta.total(), threads.total()), (weights, weights));
         assert_eq!((delta.entries().len(), threads.entries().len()), (3, 4));
         // Task, phase and thread, from the innermost out.

@@ -7,10 +7,10 @@
 //! threads there are. How many ended at which tick is remembered until then, so their times are right
 //! all the same.
 
-use std::collections::VecDeque;
-
+use super::page_queue::PageQueue;
 use super::schedule::TickTimes;
 use super::thread_table::ThreadTable;
+use crate::sys::page_vec::PageVec;
 use crate::sys::{process, task_list};
 
 /// After the whole list was read it is not read again for this many times the CPU time of that.
@@ -29,7 +29,7 @@ const BUSY_TICKS: u32 = 200;
 pub(super) struct ThreadList {
     count: Option<u64>,
     /// When threads ended that have not been found to be gone: time and number, the earliest first.
-    ends: VecDeque<(u64, u64)>,
+    ends: PageQueue<(u64, u64)>,
     /// When the list was last known to be complete up to the newest thread.
     complete_ns: u64,
     /// When the whole list may be read again.
@@ -42,11 +42,11 @@ pub(super) struct ThreadList {
 #[derive(Debug, Default)]
 pub(super) struct ThreadChanges {
     /// Ids of new threads.
-    pub(super) started: Vec<u32>,
+    pub(super) started: PageVec<u32>,
     /// They started after this time.
     pub(super) started_after_ns: u64,
     /// Ids of threads that are gone.
-    pub(super) ended: Vec<u32>,
+    pub(super) ended: PageVec<u32>,
     /// The list was read for the first time: the new threads may have started long ago.
     pub(super) is_first: bool,
 }
@@ -164,7 +164,7 @@ impl ThreadList {
 
 /// The newest threads, at least `wanted` of `count` and at least one that is known; `None` if the
 /// list cannot be read.
-fn newest(count: u64, wanted: u64, known: &ThreadTable) -> Option<Vec<u32>> {
+fn newest(count: u64, wanted: u64, known: &ThreadTable) -> Option<PageVec<u32>> {
     let mut wanted = wanted;
     loop {
         let skipped = count.saturating_sub(wanted);
@@ -227,10 +227,10 @@ mod tests {
             now += 1_000_000_000_000;
             let tick = TickTimes { now_ns: now, last_ns: now };
             let changes = list.update(tick, Some(count), table, 0);
-            for id in &changes.started {
+            for id in changes.started.iter() {
                 table.insert(Thread::new(*id, now));
             }
-            for id in &changes.ended {
+            for id in changes.ended.iter() {
                 table.remove(*id);
             }
             changes

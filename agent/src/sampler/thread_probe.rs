@@ -7,19 +7,18 @@ mod request;
 mod span;
 mod unarmed;
 
-use std::collections::VecDeque;
-
 use profiler_core::{NoStack, State, Weight};
 
 use self::early::YoungThreads;
 use self::span::learn_span;
 use self::unarmed::UnarmedThread;
 use super::addresses::{AddressTrie, Attribution};
-use super::early::{Remainders, Share};
+use super::early::{Remainders, SeenStacks, Share};
 use super::files::{Activity, Files, ProbeError};
 use super::memory::{self, RemoteStack};
 use super::mode::Mode;
 use super::overhead::{ClockReading, Meter};
+use super::page_queue::PageQueue;
 use super::schedule::TickTimes;
 use super::sys::maps::{self, Mapping};
 use super::sys::request::{Request, RequestOutcome};
@@ -32,6 +31,7 @@ use super::visits::Visits;
 use super::wait::WaitSite;
 use crate::log;
 use crate::registry::Moment;
+use crate::sys::page_vec::PageVec;
 use crate::sys::task_list::ThreadStat;
 use crate::sys::{process, processor};
 
@@ -59,13 +59,13 @@ pub(super) struct ThreadProbe {
     /// `None` if running threads cannot be sampled.
     slots: Option<Slots>,
     /// Thread ids by the number of their slot; 0 for none.
-    owners: Vec<u32>,
+    owners: PageVec<u32>,
     /// Threads whose timers have expired since the last tick.
-    expired: Vec<u32>,
+    expired: PageVec<u32>,
     /// Threads that answered and have not been asked again, the first to answer first.
-    to_ask: VecDeque<u32>,
+    to_ask: PageQueue<u32>,
     /// Threads without a timer.
-    unarmed: VecDeque<UnarmedThread>,
+    unarmed: PageQueue<UnarmedThread>,
     /// No timer is created before this time.
     refused_until_ns: u64,
     unwinder: Unwinder,
@@ -76,10 +76,11 @@ pub(super) struct ThreadProbe {
     /// Time below a quantum.
     remainders: Remainders,
     young: YoungThreads,
+    seen: SeenStacks,
     stack: Stack,
     remote: RemoteStack,
     /// Threads that were found gone.
-    gone: Vec<u32>,
+    gone: PageVec<u32>,
 }
 
 impl ThreadProbe {
@@ -93,10 +94,10 @@ impl ThreadProbe {
             meter,
             mode,
             slots,
-            owners: Vec::new(),
-            expired: Vec::new(),
-            to_ask: VecDeque::new(),
-            unarmed: VecDeque::new(),
+            owners: PageVec::new(),
+            expired: PageVec::new(),
+            to_ask: PageQueue::default(),
+            unarmed: PageQueue::default(),
             refused_until_ns: 0,
             unwinder,
             modules_after: 0,
@@ -104,9 +105,10 @@ impl ThreadProbe {
             quantum_ns,
             remainders: Remainders::default(),
             young: YoungThreads::default(),
+            seen: SeenStacks::default(),
             stack: Stack::default(),
             remote: RemoteStack::default(),
-            gone: Vec::new(),
+            gone: PageVec::new(),
         }
     }
 
@@ -189,6 +191,9 @@ impl ThreadProbe {
     /// Removes a thread; its unattributed time is counted where it was last seen.
     pub(super) fn remove(&mut self, mut thread: Thread) {
         self.attribute_all(&mut thread);
+        if let Some(early) = &mut thread.early {
+            self.seen.forget(early);
+        }
         self.files.close(&mut thread.files);
         self.release_slot(&mut thread);
     }
@@ -213,7 +218,9 @@ impl ThreadProbe {
 
     fn release_slot(&mut self, thread: &mut Thread) {
         if let (Some(request), Some(slots)) = (thread.request.take(), &mut self.slots) {
-            self.owners[request.slot.index()] = 0;
+            if let Some(owner) = self.owners.get_mut(request.slot.index()) {
+                *owner = 0;
+            }
             slots.release(request.slot);
         }
     }
@@ -246,13 +253,14 @@ impl ThreadProbe {
             });
         }
         self.slots = Some(slots);
-        for id in expired.drain(..) {
+        for id in expired.iter().copied() {
             if let Some(thread) = threads.get_mut(id) {
                 self.look_at_expired(thread, tick);
                 visits.mark_seen(thread);
                 visits.schedule(thread, !thread.of_agent);
             }
         }
+        expired.clear();
         self.expired = expired;
         self.ask_again(threads, tick.now_ns);
     }
@@ -429,7 +437,7 @@ impl ThreadProbe {
             thread.set_started(stat.started_ns + START_ROUNDED_NS / 2, now);
         }
         self.request_unless_blocked(thread, &stat, now);
-        thread.first_name = Some(stat.name.into());
+        thread.first_name = Some(stat.name);
         self.ask(thread, now);
     }
 

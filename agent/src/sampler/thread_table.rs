@@ -1,15 +1,15 @@
 //! The threads of this process that the sampler knows, by id.
 
-use rustc_hash::FxHashMap;
-
+use super::page_map::PageMap;
 use super::thread::Thread;
+use crate::sys::page_vec::PageVec;
 
 /// All known threads. Finding, adding and removing one takes the same time however many there are.
 #[derive(Debug, Default)]
 pub(super) struct ThreadTable {
-    threads: Vec<Thread>,
+    threads: PageVec<Thread>,
     /// By id: where in `threads`.
-    index: FxHashMap<u32, usize>,
+    index: PageMap<u32, usize>,
 }
 
 impl ThreadTable {
@@ -26,13 +26,18 @@ impl ThreadTable {
         self.threads.get_mut(at)
     }
 
-    /// Adds a thread. If its id is known, the known thread stays.
-    pub(super) fn insert(&mut self, thread: Thread) -> &mut Thread {
-        let at = *self.index.entry(thread.id).or_insert(self.threads.len());
+    /// Adds a thread. If its id is known, the known thread stays. `None` if there is no memory.
+    pub(super) fn insert(&mut self, thread: Thread) -> Option<&mut Thread> {
+        let id = thread.id;
+        let at = self.index.get(&id).copied().unwrap_or(self.threads.len());
         if at == self.threads.len() {
-            self.threads.push(thread);
+            let is_added = self.index.insert(id, at) && self.threads.push(thread);
+            if !is_added {
+                self.index.remove(&id);
+                return None;
+            }
         }
-        &mut self.threads[at]
+        self.threads.get_mut(at)
     }
 
     pub(super) fn remove(&mut self, id: u32) -> Option<Thread> {
@@ -45,7 +50,7 @@ impl ThreadTable {
     }
 
     /// Removes all threads.
-    pub(super) fn take_all(&mut self) -> Vec<Thread> {
+    pub(super) fn take_all(&mut self) -> PageVec<Thread> {
         self.index.clear();
         std::mem::take(&mut self.threads)
     }
@@ -71,7 +76,11 @@ mod tests {
         }
         assert_eq!(table.remove(3).map(|thread| thread.id), Some(3));
         assert_eq!(table.remove(3).map(|thread| thread.id), None);
-        assert_eq!(table.insert(Thread::new(9, 0)).time.accounted_to_ns(), 9, "it is known");
+        assert_eq!(
+            table.insert(Thread::new(9, 0)).unwrap().time.accounted_to_ns(),
+            9,
+            "it is known"
+        );
         for id in [7, 9, 4] {
             assert_eq!(table.get_mut(id).map(|thread| thread.id), Some(id));
         }

@@ -1,16 +1,16 @@
 //! The tick loop.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{SendError, SyncSender, TrySendError};
 
 use profiler_core::wire::SignalBlocked;
 use profiler_core::{FrameId, State, Ticks};
 
+use super::cycles::CycleSender;
 use super::mode::Mode;
 use super::options::SamplerOptions;
 use super::overhead::{ClockReading, Meter, OverheadCounters};
+use super::page_map::PageMap;
 use super::raw::{RawCycle, RawThreadDump};
 use super::schedule::Schedule;
 use super::schedule::TickTimes;
@@ -25,6 +25,8 @@ use super::visits::Visits;
 use crate::SamplerMode;
 use crate::clock::monotonic_ns;
 use crate::control::{Control, DesiredSettings};
+use crate::registry::ThreadCell;
+use crate::sys::page_vec::PageVec;
 use crate::sys::{process, processor};
 use crate::{log, registry, run, threads};
 
@@ -33,6 +35,9 @@ const VISITING_NS_MAX: u64 = 2_000_000;
 
 /// Ticks between two checks of the program's handlers of all signals.
 const HANDLERS_TICKS: u32 = 100;
+
+/// While sampling is off, the cells of threads that have ended are dropped this often.
+const OFF_NS: u64 = 1_000_000_000;
 
 /// The state that lives from tick to tick.
 pub(crate) struct Sampler {
@@ -48,7 +53,10 @@ pub(crate) struct Sampler {
     own_time: TimeAccount,
     /// The frame of the sampler's own thread.
     own_frame: FrameId,
-    cells_version: u64,
+    /// The cells of threads that have one, by id.
+    cells: PageMap<u32, Arc<ThreadCell>>,
+    /// Threads whose task has changed; empty between two ticks.
+    changed: PageVec<u32>,
     agent_version: u64,
     /// Ticks until the handlers of all signals are checked again.
     handlers_after: u32,
@@ -90,7 +98,7 @@ impl Sampler {
         let reading = ClockReading { stamp: processor::time_stamp(), ns: now };
         let meter = Meter::new(counters, options.cpu_limit, reading);
         let mut probe = ThreadProbe::new(mode, slots, meter, options.quantum_ns());
-        let own_name = process::thread_name(own_id).into();
+        let own_name = process::thread_name(own_id);
         let own_frame = probe.thread_frames.frame(&mut probe.addresses, own_name, own_id, false);
         let mut own_time = TimeAccount::new(now);
         let cpu_ns = process::thread_cpu_ns(own_id).unwrap_or(0);
@@ -110,7 +118,8 @@ impl Sampler {
             own_id,
             own_time,
             own_frame,
-            cells_version: 0,
+            cells: live_cells(),
+            changed: PageVec::new(),
             agent_version: 0,
             handlers_after: 0,
             last_tick_ns: now,
@@ -122,13 +131,13 @@ impl Sampler {
     }
 
     /// Samples until `stop` is set, and sends one cycle per second to `cycles`.
-    pub(crate) fn run(mut self, stop: &AtomicBool, cycles: &SyncSender<RawCycle>) {
+    pub(crate) fn run(mut self, stop: &AtomicBool, mut cycles: CycleSender) {
         loop {
             let tick_ns = self.sleep();
             let stopping = stop.load(Ordering::Acquire);
             let last_ns = (stopping && self.schedule.settings.enabled).then(monotonic_ns);
             if let Some(now) = tick_ns.or(last_ns) {
-                self.tick(now, stopping, cycles);
+                self.tick(now, stopping, &mut cycles);
             }
             if stopping {
                 return;
@@ -136,14 +145,14 @@ impl Sampler {
         }
     }
 
-    fn tick(&mut self, now: u64, last: bool, cycles: &SyncSender<RawCycle>) {
+    fn tick(&mut self, now: u64, last: bool, cycles: &mut CycleSender) {
         let times = TickTimes { now_ns: now, last_ns: self.last_tick_ns };
         self.probe.begin_tick(now, &mut self.threads);
         let ended = self.refresh_threads(now);
         self.check_handlers();
         self.probe.harvest(&mut self.threads, &mut self.visits, times);
         // Only now, because their samples may have arrived since the last tick.
-        ended.into_iter().for_each(|id| self.remove_ended(id, now));
+        ended.iter().for_each(|id| self.remove_ended(*id, now));
         self.look_at_changed_tasks(times);
         self.visit_unarmed(now);
         let dump_begins = self.schedule.dump_begins(&self.control);
@@ -214,7 +223,9 @@ impl Sampler {
 
     /// Looks at the threads whose task has changed since the last tick, because they ran.
     fn look_at_changed_tasks(&mut self, times: TickTimes) {
-        for id in self.task_words.changed() {
+        let mut changed = std::mem::take(&mut self.changed);
+        self.task_words.find_changed(&self.threads, &mut changed);
+        for id in changed.iter().copied() {
             let Some(thread) = self.threads.get_mut(id) else {
                 continue;
             };
@@ -223,12 +234,15 @@ impl Sampler {
                 self.visits.schedule(thread, true);
             }
         }
+        changed.clear();
+        self.changed = changed;
     }
 
     /// Visits the threads without a timer that run.
     fn visit_unarmed(&mut self, now: u64) {
         let mut new_ns = 0;
-        for id in self.probe.unarmed_that_ran(&mut self.threads, now) {
+        let ran = self.probe.unarmed_that_ran(&mut self.threads, now);
+        for id in ran.into_iter().filter(|id| *id != 0) {
             new_ns += self.visit(id, now);
         }
         self.probe.meter.count_start(new_ns);
@@ -291,6 +305,9 @@ impl Sampler {
 
     fn remove_ended(&mut self, id: u32, now: u64) {
         if let Some(thread) = self.threads.remove(id) {
+            if self.cells.get(&id).is_some_and(|cell| is_cell_of(&thread, cell)) {
+                self.cells.remove(&id);
+            }
             let ended_ns = self.thread_list.take_end(now);
             self.probe.remove_ended(thread, ended_ns);
         }
@@ -298,12 +315,7 @@ impl Sampler {
 
     /// Ends the cycle at this tick. Returns whether a new one begins; unattributed time of running
     /// threads then belongs to that.
-    fn seal(
-        &mut self,
-        last: bool,
-        dump: Option<RawThreadDump>,
-        cycles: &SyncSender<RawCycle>,
-    ) -> bool {
+    fn seal(&mut self, last: bool, dump: Option<RawThreadDump>, cycles: &mut CycleSender) -> bool {
         let start_ns = self.cycle_start_ns;
         let stop_ns = self.last_tick_ns;
         if stop_ns <= start_ns {
@@ -323,12 +335,10 @@ impl Sampler {
             };
             if last {
                 // Sampling has ended, so this may wait for the symbolizer.
-                return cycles.send(cycle).map_err(|SendError(back)| back.tree);
+                return cycles.send(cycle).map_err(|back| back.tree);
             }
             // If the symbolizer is behind (or gone), go on counting into the same, longer cycle.
-            cycles.try_send(cycle).map_err(|error| match error {
-                TrySendError::Full(back) | TrySendError::Disconnected(back) => back.tree,
-            })
+            cycles.try_send(cycle).map_err(|back| back.tree)
         });
         if sealed {
             self.cycle_start_ns = stop_ns;
@@ -343,6 +353,7 @@ impl Sampler {
 
     /// Checks that are made once per cycle.
     fn check(&mut self) {
+        self.forget_gone_cells();
         self.report_signal_blocked();
         self.probe.meter.count_others(self.others_cpu_ns());
         if self.probe.update_mode() {
@@ -393,16 +404,14 @@ impl Sampler {
     }
 
     /// Adds threads that have started. Returns those that ended.
-    fn refresh_threads(&mut self, now: u64) -> Vec<u32> {
+    fn refresh_threads(&mut self, now: u64) -> PageVec<u32> {
         let count = self.probe.files.thread_count();
         let times = TickTimes { now_ns: now, last_ns: self.last_tick_ns };
         let changes = self.thread_list.update(times, count, &self.threads, self.own_id);
-        for id in &changes.started {
+        for id in changes.started.iter() {
             self.add_thread(*id, changes.started_after_ns, changes.is_first);
         }
         if !changes.started.is_empty() {
-            // New threads may have cells already.
-            self.cells_version = 0;
             self.agent_version = 0;
             self.handlers_after = 0;
             if let Some(cpu_ns) = process::thread_cpu_ns(self.own_id) {
@@ -410,16 +419,14 @@ impl Sampler {
                 self.probe.meter.count_start(self.own_time.ran_ns(cpu_ns));
             }
         }
-        let version = registry::cells_version();
-        if version != self.cells_version {
-            self.assign_cells(version, now);
+        for cell in registry::take_new_cells() {
+            self.add_cell(cell, now);
         }
         let version = threads::version();
         if version != self.agent_version {
             self.agent_version = version;
-            let of_agent = threads::ids();
             for thread in self.threads.iter_mut() {
-                thread.of_agent = of_agent.contains(&thread.id);
+                thread.of_agent = threads::is_of_agent(thread.id);
             }
         }
         changes.ended
@@ -439,53 +446,58 @@ impl Sampler {
         if is_old && let Some(cpu_ns) = process::thread_cpu_ns(id) {
             thread.time.reset(since_ns, cpu_ns);
         }
-        let thread = self.threads.insert(thread);
+        let Some(thread) = self.threads.insert(thread) else {
+            return;
+        };
+        if let Some(cell) = self.cells.get(&id) {
+            self.probe.set_cell(thread, cell.clone());
+        }
         self.probe.watch_unarmed(thread);
         self.visits.add(thread);
     }
 
-    /// Assigns their cells to the threads. A thread that has a cell but is not listed yet becomes known.
-    fn assign_cells(&mut self, version: u64, now: u64) {
-        let mut cells = HashMap::new();
-        let taken = registry::try_each_cell(|cell| {
-            cells.insert(cell.thread.id, Arc::clone(cell));
-        });
-        if taken.is_none() {
+    /// A thread has registered. It becomes known if it is not listed yet.
+    fn add_cell(&mut self, cell: Arc<ThreadCell>, now: u64) {
+        let id = cell.thread.id;
+        if id == self.own_id {
             return;
         }
-        self.cells_version = version;
-        for thread in self.threads.iter_mut() {
-            let cell = cells.remove(&thread.id);
-            let is_same = match (&cell, &thread.cell) {
-                (Some(cell), Some(known)) => Arc::ptr_eq(cell, known),
-                (None, None) => true,
-                _ => false,
-            };
-            if !is_same {
-                self.probe.set_cell(thread, cell);
-                if thread.request.is_some() {
-                    // The handler reads the task through the cell.
-                    self.probe.ask(thread, now);
-                }
+        if self.threads.get_mut(id).is_some_and(|known| !has_place_for(known, &cell)) {
+            // An earlier thread had the same id.
+            self.remove_ended(id, now);
+        }
+        let is_known = self.threads.contains(id);
+        if !is_known && (cell.is_gone() || process::thread_cpu_ns(id).is_none()) {
+            if cell.is_gone() {
+                self.probe.count_ended(&cell);
             }
+            return;
         }
-        cells.remove(&self.own_id);
-        let mut ended = registry::take_ended();
-        for (id, cell) in cells {
-            if process::thread_cpu_ns(id).is_some() {
-                self.add_thread(id, self.last_tick_ns, false);
-                if let Some(thread) = self.threads.get_mut(id) {
-                    self.probe.set_cell(thread, Some(cell));
-                }
-            } else {
-                ended.extend(cell.claim_ended());
-            }
+        self.cells.insert(id, cell.clone());
+        if !is_known {
+            return self.add_thread(id, self.last_tick_ns, false);
         }
-        for thread in ended {
-            let known = self.threads.get_mut(thread.thread.id);
-            self.probe.count_ended(&thread, known);
+        let Some(thread) = self.threads.get_mut(id) else {
+            return;
+        };
+        self.probe.set_cell(thread, cell);
+        if thread.request.is_some() {
+            // The handler reads the task through the cell.
+            self.probe.ask(thread, now);
         }
-        self.task_words.watch(self.threads.as_slice());
+    }
+
+    /// Forgets the cells of threads that have ended and are not known. While sampling is off, none is.
+    fn forget_gone_cells(&mut self) {
+        let mut gone = std::mem::take(&mut self.changed);
+        let unknown = |id: &u32| !self.threads.contains(*id);
+        let of_gone = self.cells.values().filter(|cell| cell.is_gone());
+        gone.extend(of_gone.map(|cell| cell.thread.id).filter(unknown));
+        for id in gone.iter() {
+            self.cells.remove(id);
+        }
+        gone.clear();
+        self.changed = gone;
     }
 
     /// Sleeps until the next tick and returns its time, or `None` if there is none: sampling is
@@ -494,7 +506,7 @@ impl Sampler {
         if !self.schedule.settings.enabled {
             match self.schedule.new_settings(&self.control) {
                 Some(desired) => self.change_while_off(desired),
-                None => self.control.sleep_until(u64::MAX),
+                None => self.sleep_while_off(),
             }
             return None;
         }
@@ -506,6 +518,14 @@ impl Sampler {
         }
         self.schedule.pass(now);
         Some(now)
+    }
+
+    fn sleep_while_off(&mut self) {
+        for cell in registry::take_new_cells() {
+            self.cells.insert(cell.thread.id, cell);
+        }
+        self.forget_gone_cells();
+        self.control.sleep_until(monotonic_ns() + OFF_NS);
     }
 
     /// Applies new settings, if there are any; the cycle must be sealed.
@@ -546,6 +566,24 @@ impl Sampler {
         self.probe.quantum_ns = self.options.quantum_ns();
         self.control.set_applied(desired.number);
     }
+}
+
+/// The cells of all threads that run, by id.
+fn live_cells() -> PageMap<u32, Arc<ThreadCell>> {
+    let mut cells = PageMap::default();
+    for cell in registry::all_cells().into_iter().filter(|cell| !cell.is_gone()) {
+        cells.insert(cell.thread.id, cell);
+    }
+    cells
+}
+
+fn is_cell_of(thread: &Thread, cell: &Arc<ThreadCell>) -> bool {
+    thread.cell.as_ref().is_some_and(|known| Arc::ptr_eq(known, cell))
+}
+
+/// Whether the thread has this cell, or none yet.
+fn has_place_for(thread: &Thread, cell: &Arc<ThreadCell>) -> bool {
+    thread.cell.is_none() || is_cell_of(thread, cell)
 }
 
 #[cfg(test)]

@@ -8,10 +8,10 @@
 //! Due visits wait in a queue, and a tick makes as many of them as its budget allows; the rest come
 //! first at the next tick. A thread whose timer expired is looked at without waiting for its visit.
 
-use std::collections::VecDeque;
-
+use super::page_queue::PageQueue;
 use super::thread::Thread;
 use super::thread_table::ThreadTable;
+use crate::sys::page_vec::PageVec;
 
 /// Ticks that the wheel covers.
 const WHEEL_TICKS: u64 = 128;
@@ -71,14 +71,27 @@ impl Pace {
     }
 }
 
+/// The index of the first entry of a chain.
+type Chain = Option<usize>;
+
+/// A thread in the wheel.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    id: u32,
+    next: Chain,
+}
+
 /// The due visits, and a wheel of the later ones.
 #[derive(Debug)]
 pub(super) struct Visits {
     tick: u64,
     /// Thread ids by the tick at which they become due, modulo its length.
-    wheel: Vec<Vec<u32>>,
+    wheel: [Chain; WHEEL_TICKS as usize],
+    /// The entries of all chains, and those that are free.
+    entries: PageVec<Entry>,
+    free: Chain,
     /// Thread ids, the longest due first.
-    queue: VecDeque<u32>,
+    queue: PageQueue<u32>,
     /// Most ticks between two visits.
     ticks_max: u64,
     random: u64,
@@ -88,8 +101,10 @@ impl Visits {
     pub(super) fn new(interval_ns: u64) -> Visits {
         let mut visits = Visits {
             tick: 1,
-            wheel: (0..WHEEL_TICKS).map(|_| Vec::new()).collect(),
-            queue: VecDeque::new(),
+            wheel: [None; WHEEL_TICKS as usize],
+            entries: PageVec::new(),
+            free: None,
+            queue: PageQueue::default(),
             ticks_max: 1,
             random: 1,
         };
@@ -105,7 +120,12 @@ impl Visits {
     /// A tick begins: queues the visits that become due.
     pub(super) fn begin_tick(&mut self, threads: &mut ThreadTable) {
         self.tick += 1;
-        for id in self.wheel[bucket(self.tick)].drain(..) {
+        let mut due = std::mem::take(&mut self.wheel[bucket(self.tick)]);
+        while let Some(at) = due {
+            let Entry { id, next } =
+                std::mem::replace(&mut self.entries[at], Entry { id: 0, next: self.free });
+            self.free = due;
+            due = next;
             let Some(thread) = threads.get_mut(id) else {
                 continue;
             };
@@ -200,7 +220,19 @@ impl Visits {
         // An earlier entry stays: when it comes, the visit moves to the due tick.
         if pace.wheel_tick.is_none_or(|tick| tick > due_tick) {
             pace.wheel_tick = Some(due_tick);
-            self.wheel[bucket(due_tick)].push(thread.id);
+            self.add_entry(thread.id, due_tick);
+        }
+    }
+
+    fn add_entry(&mut self, id: u32, due_tick: u64) {
+        let chain = &mut self.wheel[bucket(due_tick)];
+        let entry = Entry { id, next: *chain };
+        if let Some(at) = self.free {
+            self.free = self.entries[at].next;
+            self.entries[at] = entry;
+            *chain = Some(at);
+        } else if self.entries.push(entry) {
+            *chain = Some(self.entries.len() - 1);
         }
     }
 }
@@ -228,7 +260,7 @@ mod tests {
         let mut visits = Visits::new(TICK_NS);
         let mut table = ThreadTable::default();
         for id in 0..threads {
-            visits.add(table.insert(Thread::new(id, 0)));
+            visits.add(table.insert(Thread::new(id, 0)).unwrap());
         }
         let mut visited: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
         for tick in 0..ticks {

@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     fn own_numbers() -> Vec<u32> {
-        directory::numbers("/proc/thread-self/fd").unwrap()
+        directory::numbers("/proc/thread-self/fd").unwrap().to_vec()
     }
 
     /// Descriptors that are open without the one that reads the list.

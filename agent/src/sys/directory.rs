@@ -8,6 +8,7 @@ use std::os::fd::AsRawFd;
 
 use super::descriptors;
 use super::file::CheckedFile;
+use super::page_vec::PageVec;
 
 const BUFFER_BYTES: usize = 8 << 10;
 /// Where the length and the name of an entry are in the kernel's `linux_dirent64`.
@@ -18,7 +19,7 @@ const NAME_AT: usize = 19;
 ///
 /// # Errors
 /// If the directory cannot be read.
-pub(crate) fn numbers(path: &str) -> io::Result<Vec<u32>> {
+pub(crate) fn numbers(path: &str) -> io::Result<PageVec<u32>> {
     numbers_from(path, 0)
 }
 
@@ -28,13 +29,13 @@ pub(crate) fn numbers(path: &str) -> io::Result<Vec<u32>> {
 ///
 /// # Errors
 /// If the directory cannot be read.
-pub(crate) fn numbers_from(path: &str, position: u64) -> io::Result<Vec<u32>> {
+pub(crate) fn numbers_from(path: &str, position: u64) -> io::Result<PageVec<u32>> {
     let opened = CheckedFile::new(File::open(path)?);
     let directory = opened.ok_or_else(|| io::Error::from_raw_os_error(libc::EBADF))?;
     if position > 0 && !descriptors::are_shared() {
         directory.unchecked().seek(SeekFrom::Start(position))?;
     }
-    let mut numbers = Vec::new();
+    let mut numbers = PageVec::new();
     let mut buffer = [0u8; BUFFER_BYTES];
     loop {
         let descriptor = directory.unchecked().as_raw_fd();
@@ -78,7 +79,7 @@ mod tests {
         std::fs::write(folder.path().join("no number"), "").unwrap();
         let mut listed = numbers(folder.path().to_str().unwrap()).unwrap();
         listed.sort_unstable();
-        assert_eq!(listed, (0..count).collect::<Vec<_>>());
+        assert!(listed.iter().copied().eq(0..count));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::fs::{File, Metadata};
 use std::io::{self, Read};
 use std::mem::ManuallyDrop;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 
 use super::descriptors;
 
@@ -18,6 +18,16 @@ pub(crate) fn read_text(path: &str) -> io::Result<String> {
     let file = opened.ok_or_else(|| io::Error::from_raw_os_error(libc::EBADF))?;
     file.unchecked().read_to_string(&mut text)?;
     Ok(text)
+}
+
+/// Reads as much of a file as `buffer` holds. Returns the number of bytes.
+///
+/// # Errors
+/// If it cannot be read.
+pub(crate) fn read_start(path: &str, buffer: &mut [u8]) -> io::Result<usize> {
+    let opened = CheckedFile::new(File::open(path)?);
+    let file = opened.ok_or_else(|| io::Error::from_raw_os_error(libc::EBADF))?;
+    file.unchecked().read_at(buffer, 0)
 }
 
 /// Tries to open a file or a directory.

@@ -9,10 +9,12 @@ pub(crate) mod descriptors;
 pub(crate) mod directory;
 pub(crate) mod file;
 pub(crate) mod fork;
+pub(crate) mod page_vec;
 pub(crate) mod pages;
 pub(crate) mod probe;
 pub(crate) mod process;
 pub(crate) mod processor;
+pub(crate) mod push_list;
 pub(crate) mod queue;
 pub(crate) mod signals;
 #[cfg(feature = "ship")]

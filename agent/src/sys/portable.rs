@@ -60,6 +60,10 @@ pub(crate) mod process {
     }
 }
 
+#[path = "push_list.rs"]
+#[expect(unsafe_code, reason = "the list has no safe interface to its links")]
+pub(crate) mod push_list;
+
 pub(crate) mod queue {
     /// The writing end of a queue.
     #[derive(Debug)]

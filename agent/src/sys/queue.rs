@@ -6,7 +6,7 @@ mod chunks;
 use std::marker::PhantomData;
 use std::ptr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering, fence};
 
 use self::chunks::{Chunk, ITEM_BYTES};
 
@@ -74,6 +74,14 @@ impl<T> Queue<T> {
     /// Items of a chunk.
     const PER_CHUNK: usize = ITEM_BYTES / size_of::<T>();
 
+    /// Whether only one of the ends is left.
+    fn has_one_end(self: &Arc<Self>) -> bool {
+        let is_last = Arc::strong_count(self) == 1;
+        // The other end was dropped after all that it did.
+        fence(Ordering::Acquire);
+        is_last
+    }
+
     /// Takes the oldest item.
     ///
     /// # Safety
@@ -126,8 +134,14 @@ impl<T: Send> Writer<T> {
     /// Adds an item. Returns `false` if there is no room, or no memory.
     #[inline(always)]
     pub(crate) fn push(&mut self, item: T) -> bool {
+        self.try_push(item).is_ok()
+    }
+
+    /// Adds an item, or returns it if there is no room, or no memory.
+    #[inline(always)]
+    pub(crate) fn try_push(&mut self, item: T) -> Result<(), T> {
         if self.slots() == 0 || (self.next == self.end && !self.begin_chunk()) {
-            return false;
+            return Err(item);
         }
         // SAFETY: `next` is room for an item in a chunk of the queue, which the reader reads once
         // `written` says so.
@@ -136,7 +150,12 @@ impl<T: Send> Writer<T> {
         self.next = unsafe { self.next.add(1) };
         let written = self.queue.written.0.load(Ordering::Relaxed);
         self.queue.written.0.store(written + 1, Ordering::Release);
-        true
+        Ok(())
+    }
+
+    /// Whether the reader is gone.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        self.queue.has_one_end()
     }
 
     #[cold]
@@ -170,6 +189,11 @@ impl<T: Send> Reader<T> {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.slots() == 0
+    }
+
+    /// Whether the writer is gone. All that it has written can then be read.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        self.queue.has_one_end()
     }
 
     /// Takes the oldest item.
@@ -227,6 +251,21 @@ mod tests {
             drop(writer);
             prop_assert!(live.iter().all(|value| value.strong_count() == 0));
         }
+    }
+
+    #[test]
+    fn each_end_knows_whether_the_other_is_gone() {
+        let (mut writer, mut reader) = queue(1);
+        assert_eq!(writer.try_push(1), Ok(()));
+        assert_eq!(writer.try_push(2), Err(2));
+        assert!(!writer.is_abandoned() && !reader.is_abandoned());
+        drop(writer);
+        assert!(reader.is_abandoned());
+        assert_eq!((reader.pop(), reader.pop()), (Some(1), None));
+
+        let (writer, reader) = queue::<u8>(1);
+        drop(reader);
+        assert!(writer.is_abandoned());
     }
 
     #[test]

@@ -4,15 +4,21 @@
 //! a linked list, which is quick, while each entry that it reports costs it a lookup. So reading only
 //! the end of the list finds new threads at a cost that does not grow with the old ones.
 
+use std::borrow::Cow;
+use std::ffi::OsStr;
+use std::fmt::{self, Write};
 use std::fs::File;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 
 use nix::sys::signal::Signal;
 use nix::time::{ClockId, clock_gettime};
 
 use super::directory;
 use super::file::CheckedFile;
+use super::page_vec::PageVec;
 
 const TASKS: &str = "/proc/self/task";
 /// Entries before the first thread: `.` and `..`.
@@ -22,7 +28,7 @@ const DOTS: u64 = 2;
 ///
 /// # Errors
 /// If the system refuses.
-pub(crate) fn thread_ids() -> io::Result<Vec<u32>> {
+pub(crate) fn thread_ids() -> io::Result<PageVec<u32>> {
     directory::numbers(TASKS)
 }
 
@@ -30,15 +36,80 @@ pub(crate) fn thread_ids() -> io::Result<Vec<u32>> {
 ///
 /// # Errors
 /// If the system refuses.
-pub(crate) fn thread_ids_from(skipped: u64) -> io::Result<Vec<u32>> {
+pub(crate) fn thread_ids_from(skipped: u64) -> io::Result<PageVec<u32>> {
     directory::numbers_from(TASKS, DOTS + skipped)
+}
+
+/// Most bytes of a thread's name.
+const NAME_BYTES: usize = 15;
+
+/// The kernel's name of a thread: at most 15 bytes, which need not be UTF-8.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub(crate) struct ThreadName {
+    bytes: [u8; NAME_BYTES],
+    length: u8,
+}
+
+impl ThreadName {
+    /// The first bytes of `name`.
+    pub(crate) fn of(name: &[u8]) -> ThreadName {
+        let length = name.len().min(NAME_BYTES);
+        let mut bytes = [0; NAME_BYTES];
+        bytes[..length].copy_from_slice(&name[..length]);
+        ThreadName { bytes, length: length as u8 }
+    }
+
+    pub(crate) fn is_empty(self) -> bool {
+        self.length == 0
+    }
+
+    pub(crate) fn text(&self) -> Cow<'_, str> {
+        String::from_utf8_lossy(&self.bytes[..usize::from(self.length)])
+    }
+}
+
+impl From<&str> for ThreadName {
+    fn from(name: &str) -> ThreadName {
+        ThreadName::of(&name.as_bytes()[..name.floor_char_boundary(NAME_BYTES)])
+    }
+}
+
+/// The path of a thread's file in `/proc`, without memory of the allocator.
+#[derive(Debug)]
+pub(crate) struct TaskPath {
+    text: [u8; 64],
+    length: usize,
+}
+
+impl TaskPath {
+    /// `file` is the name of the file, such as `stat`.
+    pub(crate) fn new(thread_id: u32, file: &str) -> TaskPath {
+        let mut path = TaskPath { text: [0; 64], length: 0 };
+        // Names of files are short, so there is room.
+        let _ = write!(path, "{TASKS}/{thread_id}/{file}");
+        path
+    }
+}
+
+impl fmt::Write for TaskPath {
+    fn write_str(&mut self, part: &str) -> fmt::Result {
+        let room = self.text.get_mut(self.length..self.length + part.len()).ok_or(fmt::Error)?;
+        room.copy_from_slice(part.as_bytes());
+        self.length += part.len();
+        Ok(())
+    }
+}
+
+impl AsRef<Path> for TaskPath {
+    fn as_ref(&self) -> &Path {
+        Path::new(OsStr::from_bytes(&self.text[..self.length]))
+    }
 }
 
 /// Facts about one thread.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct ThreadStat {
-    /// At most 15 bytes.
-    pub(crate) name: String,
+    pub(crate) name: ThreadName,
     /// When it started, on the monotonic clock, rounded down to ten milliseconds.
     pub(crate) started_ns: u64,
     /// The first 31 signals that it blocks, as a mask.
@@ -49,10 +120,10 @@ impl ThreadStat {
     /// Reads the facts about a thread; `None` if it is gone or the system refuses.
     pub(crate) fn read(thread_id: u32) -> Option<ThreadStat> {
         let mut buffer = [0; 512];
-        let opened = File::open(format!("{TASKS}/{thread_id}/stat")).ok();
+        let opened = File::open(TaskPath::new(thread_id, "stat")).ok();
         let file = opened.and_then(CheckedFile::new)?;
         let length = file.unchecked().read_at(&mut buffer, 0).ok()?;
-        Self::parse(&String::from_utf8_lossy(&buffer[..length]), suspended_ns())
+        Self::parse(&buffer[..length], suspended_ns())
     }
 
     /// Whether it blocks `signal`, one of the first 31.
@@ -61,15 +132,16 @@ impl ThreadStat {
     }
 
     /// Parses `id (name) state …`; the name may contain anything.
-    fn parse(text: &str, suspended_ns: u64) -> Option<ThreadStat> {
+    fn parse(text: &[u8], suspended_ns: u64) -> Option<ThreadStat> {
         const NS_PER_CLOCK_TICK: u64 = 10_000_000;
-        let (before, after) = text.rsplit_once(") ")?;
-        let (_, name) = before.split_once(" (")?;
-        let mut fields = after.split(' ');
+        let name_begins = text.windows(2).position(|pair| pair == b" (")? + 2;
+        let name_ends = text.windows(2).rposition(|pair| pair == b") ")?;
+        let name = text.get(name_begins..name_ends)?;
+        let mut fields = str::from_utf8(&text[name_ends + 2..]).ok()?.split(' ');
         let started: u64 = fields.nth(19)?.parse().ok()?;
         let blocked = fields.nth(9)?.parse().ok()?;
         let started_ns = (started * NS_PER_CLOCK_TICK).saturating_sub(suspended_ns);
-        Some(ThreadStat { name: name.to_owned(), started_ns, blocked })
+        Some(ThreadStat { name: ThreadName::of(name), started_ns, blocked })
     }
 }
 
@@ -125,10 +197,10 @@ mod tests {
             _ => "7".to_owned(),
         });
         let text = format!("99 (a) (b) R {} 0 0", fields.collect::<Vec<_>>().join(" "));
-        let stat = ThreadStat::parse(&text, 340_000_000).unwrap();
-        assert_eq!((&*stat.name, stat.started_ns), ("a) (b", 12_000_000_000));
+        let stat = ThreadStat::parse(text.as_bytes(), 340_000_000).unwrap();
+        assert_eq!((&*stat.name.text(), stat.started_ns), ("a) (b", 12_000_000_000));
         assert!(stat.blocks(Signal::SIGURG) && !stat.blocks(Signal::SIGWINCH));
-        assert_eq!(ThreadStat::parse("99 (a) R 1 2", 0), None);
+        assert_eq!(ThreadStat::parse(b"99 (a) R 1 2", 0), None);
     }
 
     #[test]

@@ -45,7 +45,7 @@ pub(in crate::sampler) fn set_timer() -> Result<(), Errno> {
 
 /// Reads `/proc/thread-self/syscall`, as the sampler does for each blocked thread.
 pub(in crate::sampler) fn read_own_call() -> io::Result<()> {
-    file::read_text("/proc/thread-self/syscall").map(drop)
+    file::read_start("/proc/thread-self/syscall", &mut [0; 256]).map(drop)
 }
 
 #[cfg(test)]

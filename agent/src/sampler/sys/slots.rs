@@ -12,6 +12,7 @@ use super::signal::{
     self, BUFFERS, Buffer, COMMON_BUFFERS, COMMON_WORDS, EXPIRED, NO_WORD, SLOTS, SLOTS_MAX, Slot,
 };
 use crate::registry::ThreadCell;
+use crate::sys::page_vec::PageVec;
 use crate::sys::processor::{REGISTERS, SP};
 
 /// A thread's slot, until it is released.
@@ -88,13 +89,13 @@ pub(in crate::sampler) struct Slots {
     signal: Signal,
     /// By slot, as far as slots have been used: keeps the thread's task word alive while a handler
     /// may read it.
-    cells: Vec<Option<Arc<ThreadCell>>>,
+    cells: PageVec<Option<Arc<ThreadCell>>>,
     /// Used slots that are free again.
-    free: Vec<usize>,
+    free: PageVec<usize>,
     /// Released while a handler was running.
-    ending: Vec<usize>,
+    ending: PageVec<usize>,
     /// Full buffers, by the numbers of their samples.
-    full: Vec<(u64, usize)>,
+    full: PageVec<(u64, usize)>,
 }
 
 impl Slots {
@@ -112,10 +113,10 @@ impl Slots {
         alternate::block_in_handlers(signal, true);
         Ok(Slots {
             signal,
-            cells: Vec::new(),
-            free: Vec::new(),
-            ending: Vec::new(),
-            full: Vec::new(),
+            cells: PageVec::new(),
+            free: PageVec::new(),
+            ending: PageVec::new(),
+            full: PageVec::new(),
         })
     }
 
@@ -147,7 +148,9 @@ impl Slots {
     fn first_use(&mut self) -> Option<usize> {
         while self.cells.len() < SLOTS_MAX {
             let index = self.cells.len();
-            self.cells.push(None);
+            if !self.cells.push(None) {
+                return None;
+            }
             if SLOTS[index].word.retire() {
                 return Some(index);
             }
@@ -230,7 +233,7 @@ impl Slots {
         let numbered = full.map(|(index, buffer)| (buffer.number.load(Ordering::Relaxed), index));
         self.full.extend(numbered);
         self.full.sort_unstable();
-        for (_, index) in self.full.drain(..) {
+        for (_, index) in self.full.iter().copied() {
             signal::take_stack(index, |buffer, stack| {
                 let slot = SlotId {
                     index: buffer.slot.load(Ordering::Relaxed),
@@ -239,6 +242,7 @@ impl Slots {
                 see(slot, sample_of(buffer, stack, index >= COMMON_BUFFERS));
             });
         }
+        self.full.clear();
     }
 }
 

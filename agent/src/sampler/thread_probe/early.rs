@@ -1,16 +1,16 @@
 //! Threads that measure themselves while they are young: from when on, until when, and how their own
 //! accounts are counted at the stacks that were seen.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use profiler_core::NodeId;
 
 use super::*;
 use crate::clock::monotonic_ns;
-use crate::registry::{EarlyAccount, EarlyTime, EarlyTimes, EndedThread, ThreadCell};
+use crate::registry::{EarlyAccount, EarlyTime, EarlyTimes, ThreadCell};
 use crate::sampler::addresses::TaskLevels;
 use crate::sampler::early::{EarlyThread, divided};
+use crate::sys::task_list::ThreadName;
 
 /// A thread measures itself for this long after its first task.
 const YOUNG_NS: u64 = 500_000_000;
@@ -26,7 +26,7 @@ const CLOSE_TRIES_MAX: u32 = 1_000;
 #[derive(Debug, Default)]
 pub(super) struct YoungThreads {
     /// Their ids, the oldest first; those that have ended may be among them.
-    ids: VecDeque<u32>,
+    ids: PageQueue<u32>,
     /// Time before this is not counted.
     counts_from_ns: u64,
 }
@@ -42,16 +42,8 @@ impl ThreadProbe {
         self.remainders.finish(&mut self.addresses, self.quantum_ns);
     }
 
-    /// Sets the thread's cell, if it has one. A cell that is no longer listed stays: it tells how the
-    /// thread ended.
-    pub(in crate::sampler) fn set_cell(
-        &mut self,
-        thread: &mut Thread,
-        cell: Option<Arc<ThreadCell>>,
-    ) {
-        let Some(cell) = cell else {
-            return;
-        };
+    /// Sets the thread's cell.
+    pub(in crate::sampler) fn set_cell(&mut self, thread: &mut Thread, cell: Arc<ThreadCell>) {
         if thread.cell.is_none() && cell.early.claim() {
             self.begin_early(thread, &cell.early);
         }
@@ -59,20 +51,16 @@ impl ThreadProbe {
         thread.seen_task_word = thread.task_word();
     }
 
-    /// Counts a thread that ended before the sampler had its cell; `known` if it was seen.
-    pub(in crate::sampler) fn count_ended(
-        &mut self,
-        ended: &EndedThread,
-        known: Option<&mut Thread>,
-    ) {
-        if let Some(thread) = known {
-            return self.begin_early(thread, &ended.early);
+    /// Counts a thread that ended before it was seen.
+    pub(in crate::sampler) fn count_ended(&mut self, cell: &ThreadCell) {
+        if !cell.early.claim() {
+            return;
         }
-        let began = ended.early.began();
-        let mut thread = Thread::new(ended.thread.id, began.ns);
-        thread.first_name = Some(ended.thread.name.clone());
+        let began = cell.early.began();
+        let mut thread = Thread::new(cell.thread.id, began.ns);
+        thread.first_name = Some(ThreadName::from(&*cell.thread.name));
         thread.gone = true;
-        self.begin_early(&mut thread, &ended.early);
+        self.begin_early(&mut thread, &cell.early);
         if thread.early.is_some() {
             self.settle_early(&mut thread);
         }
@@ -128,7 +116,8 @@ impl ThreadProbe {
             };
             let began_ns = thread.early.as_ref().map(|early| early.account.began().ns);
             if began_ns.is_some_and(|began_ns| now.saturating_sub(began_ns) < YOUNG_NS) {
-                return self.young.ids.push_front(id);
+                self.young.ids.push_front(id);
+                return;
             }
             settled += 1;
             // One that has been blocked since it was first seen may have no weight yet.
@@ -153,15 +142,16 @@ impl ThreadProbe {
     /// Counts the time that a thread has measured itself at the stacks that were seen. From now on the
     /// sampler measures it.
     pub(super) fn settle_early(&mut self, thread: &mut Thread) {
-        let Some(early) = thread.early.take() else {
+        let Some(mut early) = thread.early.take() else {
             return;
         };
-        let Some(EarlyTimes { mut times, word, since }) = close(&early.account) else {
+        let Some(times) = close(&early.account) else {
             thread.early = Some(early);
             return;
         };
+        let EarlyTimes { word, since, .. } = times;
         let lives = !thread.gone && early.account.ended().is_none();
-        if lives && times.is_empty() && !early.is_seen() {
+        if lives && times.times().next().is_none() && !early.is_seen() {
             // Its time waits for a sample, as that of older threads does: on a busy machine half a second
             // is too short for one.
             return;
@@ -173,10 +163,10 @@ impl ThreadProbe {
             cpu_ns: until.cpu_ns.saturating_sub(since.cpu_ns),
         };
         let unseen_ns = if lives { self.take_unseen(thread, &early, &mut last) } else { 0 };
-        times.push(last);
-        for time in times.iter().filter(|time| time.elapsed_ns > 0) {
-            self.count_early(thread, &early, *time);
+        for time in times.times().chain([last]).filter(|time| time.elapsed_ns > 0) {
+            self.count_early(thread, &early, time);
         }
+        self.seen.forget(&mut early);
         if !thread.gone {
             self.update_run_delay(thread);
         }
@@ -190,7 +180,7 @@ impl ThreadProbe {
     /// ran: it waits for the next one. Returns how much that is.
     fn take_unseen(&mut self, thread: &Thread, early: &EarlyThread, last: &mut EarlyTime) -> u64 {
         let level = self.level_of(&thread.levels(last.word));
-        if !early.shares(level, |state| state == State::Cpu).is_empty() {
+        if self.seen.shares(early, level, |state| state == State::Cpu).next().is_some() {
             return 0;
         }
         let cpu_ns = last.cpu_ns.min(last.elapsed_ns);
@@ -204,19 +194,23 @@ impl ThreadProbe {
         let level = self.level_of(&levels);
         let cpu_ns = time.cpu_ns.min(time.elapsed_ns);
         let off_cpu_ns = time.elapsed_ns - cpu_ns;
-        let on_cpu = early.shares(level, |state| state == State::Cpu);
-        let off_cpu = early.shares(level, |state| state != State::Cpu);
-        let parts = [(cpu_ns, on_cpu, State::Cpu), (off_cpu_ns, off_cpu, State::Other)];
-        for (total_ns, mut shares, unseen) in parts {
-            if shares.is_empty() {
+        let parts: [(u64, State, fn(State) -> bool); 2] = [
+            (cpu_ns, State::Cpu, |state| state == State::Cpu),
+            (off_cpu_ns, State::Other, |state| state != State::Cpu),
+        ];
+        for (total_ns, unseen, wanted) in parts {
+            if self.seen.shares(early, level, wanted).next().is_none() {
                 let reason = self.no_stack_reason(thread, self.samples_running());
                 let attribution = self.without_stack_below(thread, &levels, reason);
-                shares.push(Share { attribution, state: unseen, part: 1 });
-            }
-            let parts = divided(total_ns, shares.iter().map(|share| share.part));
-            for (share, part) in shares.iter().zip(parts) {
-                let time = Share { part, ..*share };
+                let time = Share { attribution, state: unseen, part: total_ns };
                 self.remainders.add(&mut self.addresses, self.quantum_ns, level, time);
+                continue;
+            }
+            let ThreadProbe { seen, remainders, addresses, quantum_ns, .. } = self;
+            let shares = seen.shares(early, level, wanted);
+            let parts = divided(total_ns, shares.clone().map(|share| share.part));
+            for (share, part) in shares.zip(parts) {
+                remainders.add(addresses, *quantum_ns, level, Share { part, ..share });
             }
         }
     }
@@ -236,7 +230,10 @@ impl ThreadProbe {
     pub(super) fn add(&mut self, thread: &mut Thread, attribution: Attribution, weight: Weight) {
         match &mut thread.early {
             None => self.addresses.add(attribution, weight),
-            Some(early) => early.add(self.level_at(attribution), attribution, weight),
+            Some(early) => {
+                let level = self.level_at(attribution);
+                self.seen.add(early, level, attribution, weight);
+            }
         }
     }
 

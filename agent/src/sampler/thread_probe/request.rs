@@ -72,7 +72,9 @@ impl ThreadProbe {
                 if self.owners.len() <= index {
                     self.owners.resize(index + 1, 0);
                 }
-                self.owners[index] = thread.id;
+                if let Some(owner) = self.owners.get_mut(index) {
+                    *owner = thread.id;
+                }
                 thread.request = Some(request);
             }
             Err(RequestOutcome::Gone) => self.mark_gone(thread),

@@ -54,18 +54,21 @@ impl ThreadProbe {
     }
 
     /// The next threads without a timer that have run and may have a timer now: those that ran for a
-    /// while, then those that had been visited and ran for a moment, such as to end their start.
+    /// while, then those that had been visited and ran for a moment, such as to end their start. Each is
+    /// returned once; 0 stands for none.
     pub(in crate::sampler) fn unarmed_that_ran(
         &mut self,
         threads: &mut ThreadTable,
         now: u64,
-    ) -> Vec<u32> {
+    ) -> [u32; VISITED_MAX] {
+        let mut visited = [0; VISITED_MAX];
         if !self.samples_running() {
-            return Vec::new();
+            return visited;
         }
         let visited_max = if self.meter.is_in_debt() { ASKED_IN_DEBT } else { VISITED_MAX };
-        let mut ran = Vec::new();
-        let mut ran_shortly = Vec::new();
+        let mut ran = 0;
+        let mut ran_shortly = [0; VISITED_MAX];
+        let mut shortly = 0;
         for _ in 0..self.unarmed.len().min(LOOKED_AT_MAX) {
             let Some(mut unarmed) = self.unarmed.pop_front() else { break };
             let Some(thread) = threads.get_mut(unarmed.id) else { continue };
@@ -81,18 +84,20 @@ impl ThreadProbe {
                 unarmed.wait(now, has_run);
                 if has_run {
                     unarmed.cpu_ns = cpu_ns;
-                    ran.push(unarmed.id);
-                } else if ran_ns > RAN_SHORTLY_MIN_NS && !thread.is_new {
-                    ran_shortly.push(unarmed.id);
+                    visited[ran] = unarmed.id;
+                    ran += 1;
+                } else if ran_ns > RAN_SHORTLY_MIN_NS && !thread.is_new && shortly < VISITED_MAX {
+                    ran_shortly[shortly] = unarmed.id;
+                    shortly += 1;
                 }
             }
             self.unarmed.push_back(unarmed);
-            if ran.len() == visited_max {
+            if ran == visited_max {
                 break;
             }
         }
-        ran_shortly.truncate(visited_max - ran.len());
-        ran.append(&mut ran_shortly);
-        ran
+        let last = visited[ran..visited_max].iter_mut();
+        last.zip(ran_shortly).for_each(|(visited, id)| *visited = id);
+        visited
     }
 }

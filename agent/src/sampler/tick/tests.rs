@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::io::Read;
 use std::os::unix::net::UnixStream;
-use std::sync::mpsc::{self, Receiver, sync_channel};
+use std::sync::mpsc;
 use std::sync::{Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use profiler_core::{FrameKind, SettingsChange, StateSet, Weight};
 
 use super::super::addresses::{AddressFrame, CodeModule, TreeDelta};
+use super::super::cycles::{CycleReceiver, cycles};
 use super::super::files::{Activity, ThreadFiles};
 use super::super::raw::RawThread;
 use super::super::thread::{LastObservation, Thread};
@@ -73,7 +74,7 @@ fn weight_below(tree: &TreeDelta, frame: &AddressFrame) -> Weight {
 struct Running {
     control: Arc<Control>,
     stop: Arc<AtomicBool>,
-    cycles: Receiver<RawCycle>,
+    cycles: RefCell<CycleReceiver>,
     sampler: Option<thread::JoinHandle<()>>,
     _alone: MutexGuard<'static, ()>,
 }
@@ -84,14 +85,14 @@ impl Running {
         let options = options();
         let control = Arc::new(Control::new(options.settings()));
         let stop = Arc::new(AtomicBool::new(false));
-        let (sender, cycles) = sync_channel(2);
+        let (sender, sealed) = cycles(2);
         let sampler = {
             let control = control.clone();
             let stop = stop.clone();
-            move || Sampler::new(options, control, Arc::default()).run(&stop, &sender)
+            move || Sampler::new(options, control, Arc::default()).run(&stop, sender)
         };
         let sampler = Some(thread::spawn(sampler));
-        Running { control, stop, cycles, sampler, _alone: alone }
+        Running { control, stop, cycles: RefCell::new(sealed), sampler, _alone: alone }
     }
 
     /// Receives cycles until one is `wanted`. All of them obey the laws of a cycle.
@@ -99,7 +100,7 @@ impl Running {
         let deadline = Instant::now() + TIMEOUT;
         loop {
             assert!(Instant::now() < deadline, "no cycle is as wanted");
-            let cycle = self.cycles.recv_timeout(TIMEOUT).unwrap();
+            let cycle = self.cycles.borrow_mut().recv_timeout(TIMEOUT).unwrap();
             let TreeDelta { delta, threads, .. } = &cycle.tree;
             let mut entries = delta.entries().iter();
             assert!(entries.all(|(.., time)| time.is_multiple_of(cycle.quantum_ns)));
@@ -117,10 +118,10 @@ impl Running {
         let deadline = Instant::now() + TIMEOUT;
         while !self.control.desired().1 {
             assert!(Instant::now() < deadline, "{change:?} is not applied");
-            let _ = self.cycles.try_recv();
+            let _ = self.cycles.borrow_mut().recv_timeout(Duration::ZERO);
             thread::yield_now();
         }
-        while self.cycles.try_recv().is_ok() {}
+        while self.cycles.borrow_mut().recv_timeout(Duration::ZERO).is_ok() {}
     }
 
     /// The state of the thread with that id, from a new dump.
@@ -140,7 +141,7 @@ impl Drop for Running {
         // The last cycle waits for room.
         let sampler = self.sampler.take().unwrap();
         while !sampler.is_finished() {
-            let _ = self.cycles.try_recv();
+            let _ = self.cycles.borrow_mut().recv_timeout(Duration::ZERO);
             thread::yield_now();
         }
         assert!(sampler.join().is_ok() || thread::panicking(), "the sampler does not panic");
@@ -220,9 +221,9 @@ fn a_sampler_that_is_off_stops_at_once() {
 #[test]
 fn a_thread_that_is_first_seen_when_it_blocks_is_counted_there() {
     let _alone = alone();
-    let (sender, cycles) = sync_channel(1);
+    let (mut sender, mut sealed) = cycles(1);
     let mut sampler = sampler_of_one_cycle();
-    sampler.tick(monotonic_ns(), false, &sender);
+    sampler.tick(monotonic_ns(), false, &mut sender);
 
     let task = registry::name_id("blocks at once");
     let (socket, peer) = UnixStream::pair().unwrap();
@@ -252,21 +253,21 @@ fn a_thread_that_is_first_seen_when_it_blocks_is_counted_there() {
     sampler.probe.files.close(&mut files);
     let began = cell.early.began();
     let ran_ns = process::thread_cpu_ns(id).unwrap() - began.cpu_ns;
-    sampler.tick(began.ns + ran_ns, false, &sender);
+    sampler.tick(began.ns + ran_ns, false, &mut sender);
 
     // Until it is no longer young.
     let blocked_ns = 600_000_000;
     let end_ns = monotonic_ns() + blocked_ns;
     while monotonic_ns() < end_ns {
         if let Some(now) = sampler.sleep() {
-            sampler.tick(now, false, &sender);
+            sampler.tick(now, false, &mut sender);
         }
     }
-    sampler.tick(monotonic_ns(), true, &sender);
+    sampler.tick(monotonic_ns(), true, &mut sender);
     drop(peer);
     assert_eq!(blocked.join().unwrap(), 0);
 
-    let weight = weight_in(&cycles.try_recv().unwrap().tree, task);
+    let weight = weight_in(&sealed.recv_timeout(TIMEOUT).unwrap().tree, task);
     assert!(weight.get(State::Network) >= blocked_ns, "{weight:?}");
     assert_eq!(weight.get(State::Other), 0, "{weight:?}");
 }
@@ -281,7 +282,7 @@ struct BlockedThread {
 
 impl BlockedThread {
     fn start(sampler: &mut Sampler, context: TaskContext) -> BlockedThread {
-        let (sender, _cycles) = sync_channel(1);
+        let (mut sender, _cycles) = cycles(1);
         let (started, start) = mpsc::channel();
         let (end, ended) = mpsc::channel::<()>();
         let body = move || {
@@ -296,8 +297,8 @@ impl BlockedThread {
         let cell: Arc<ThreadCell> = start.recv_timeout(TIMEOUT).unwrap();
         let id = cell.thread.id;
         let deadline = Instant::now() + TIMEOUT;
-        let is_blocked = |sampler: &mut Sampler| {
-            sampler.tick(monotonic_ns(), false, &sender);
+        let mut is_blocked = |sampler: &mut Sampler| {
+            sampler.tick(monotonic_ns(), false, &mut sender);
             let thread = sampler.threads.get_mut(id).unwrap();
             thread.cell.is_some() && matches!(thread.observation, LastObservation::Blocked(_))
         };
@@ -511,4 +512,67 @@ fn ten_thousand_samples_are_named_alike_by_agent_and_collector() {
         inlined += by_agent.len().saturating_sub(1);
     }
     assert!(code.len() >= 50 && inlined >= 20, "{} frames, {inlined} inlined", code.len());
+}
+
+/// Threads that register, run and end while a sampler ticks: neither a tick nor a registration uses the
+/// allocator of the program, whose locks other threads may hold for a second on a busy machine.
+#[test]
+fn neither_ticks_nor_registrations_use_the_allocator() {
+    const THREADS: u32 = 60;
+    let _alone = alone();
+    let options = SamplerOptions { cycle_ns: 30_000_000, ..options() };
+    let control = Arc::new(Control::new(options.settings()));
+    let mut sampler = Sampler::new(options, control, Arc::default());
+    let (mut sender, mut sealed) = cycles(1);
+    let stop = Arc::new(AtomicBool::new(false));
+    let tasks = [0, 1, 2].map(|number| registry::name_id(&format!("allocates-{number}")));
+    let start = |number: u32| {
+        let stop = stop.clone();
+        thread::spawn(move || {
+            let (cell, _rows) = ThreadCell::new();
+            let context = |task| TaskContext { task, phase: NameId::NONE };
+            let counted = allocation_counter::measure(|| {
+                cell.begin_early();
+                registry::register(&cell);
+                cell.set_context(context(tasks[0]));
+            });
+            let mut sum = 1u64;
+            for round in 1.. {
+                cell.set_context(context(tasks[round % 3]));
+                for _ in 0..20_000 {
+                    sum = std::hint::black_box(sum.wrapping_mul(31));
+                }
+                if number.is_multiple_of(2) {
+                    thread::park_timeout(Duration::from_millis(u64::from(number)));
+                }
+                if stop.load(Ordering::Relaxed) || round as u32 > number * 4 {
+                    break;
+                }
+            }
+            cell.finish();
+            counted.count_total
+        })
+    };
+    let mut counted = 0;
+    let mut ticks = 0;
+    let mut threads = Vec::new();
+    let end_ns = monotonic_ns() + 1_500_000_000;
+    while monotonic_ns() < end_ns {
+        if threads.len() < THREADS as usize {
+            threads.push(start(threads.len() as u32));
+        }
+        let measured = allocation_counter::measure(|| {
+            if let Some(now) = sampler.sleep() {
+                sampler.tick(now, false, &mut sender);
+                ticks += 1;
+            }
+        });
+        counted += measured.count_total;
+        // Freed here as the symbolizer does.
+        let _ = sealed.recv_timeout(Duration::ZERO);
+    }
+    stop.store(true, Ordering::Relaxed);
+    let by_threads: u64 = threads.into_iter().map(|thread| thread.join().unwrap()).sum();
+    assert!(ticks > 20, "{ticks}");
+    assert_eq!((counted, by_threads), (0, 0), "in {ticks} ticks, and in registrations");
 }

@@ -13,7 +13,6 @@ use std::sync::Arc;
 use framehop::{ExplicitModuleSectionInfo, FrameAddress, Unwinder as _};
 use gimli::UnwindContext;
 use profiler_core::limits::STACK_FRAMES_MAX;
-use rustc_hash::FxHashMap;
 
 use self::code::{called_before, returns_here};
 use self::processor::{
@@ -22,6 +21,7 @@ use self::processor::{
 };
 use self::rows::{RegisterValues, Step};
 use self::tables::function_of;
+use super::page_map::PageMap;
 use super::sys::modules::{self, Generation, Module};
 use crate::sys::process::read_memory;
 use crate::sys::processor::{FP, PC, REGISTERS, SP, code_address};
@@ -72,11 +72,18 @@ enum UnwindMethod {
 
 /// A stack, innermost frame first. Each address is inside its function: the return address minus
 /// one, except for the innermost frame.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Stack {
     pub(super) addresses: Vec<u64>,
     /// Whether the outermost frame is the thread's root.
     pub(super) complete: bool,
+}
+
+impl Default for Stack {
+    /// Room for the deepest stack, and for the caller that a scan adds.
+    fn default() -> Stack {
+        Stack { addresses: Vec::with_capacity(STACK_FRAMES_MAX + 1), complete: false }
+    }
 }
 
 /// The loaded modules and their unwind tables; rebuilt when the loader's list changes.
@@ -86,9 +93,9 @@ pub(super) struct Unwinder {
     framehop: Framehop,
     cache: Cache,
     /// By code address: the distance from the stack pointer to the frame pointer, if known.
-    prologues: FxHashMap<u64, Option<u64>>,
+    prologues: PageMap<u64, Option<u64>>,
     /// By code address.
-    methods: FxHashMap<u64, UnwindMethod>,
+    methods: PageMap<u64, UnwindMethod>,
     context: UnwindContext<usize>,
     /// Remaining steps for the current stack, at most [`STEPS_MAX`].
     steps_left: u32,
@@ -106,9 +113,9 @@ impl Unwinder {
             generation: Generation::default(),
             modules: Arc::from([]),
             framehop: Framehop::new(),
-            cache: Cache::new(),
-            prologues: FxHashMap::default(),
-            methods: FxHashMap::default(),
+            cache: Cache::default(),
+            prologues: PageMap::default(),
+            methods: PageMap::default(),
             context: UnwindContext::new(),
             steps_left: 0,
         }

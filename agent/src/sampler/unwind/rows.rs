@@ -3,9 +3,10 @@
 //! linkage table, realigned stacks, signal trampolines. Only here all registers are restored.
 
 use gimli::{
-    AArch64, BaseAddresses, CfaRule, EhFrame, EhFrameHdr, Encoding, EndianSlice, EvaluationResult,
-    FrameDescriptionEntry, Location, NativeEndian, ParsedEhFrameHdr, Register, RegisterRule,
-    UnwindContext, UnwindExpression, UnwindSection, UnwindTableRow, Value, Vendor,
+    AArch64, BaseAddresses, CfaRule, EhFrame, EhFrameHdr, Encoding, EndianSlice, Evaluation,
+    EvaluationResult, EvaluationStorage, FrameDescriptionEntry, Location, NativeEndian,
+    ParsedEhFrameHdr, Piece, Reader, Register, RegisterRule, UnwindContext, UnwindExpression,
+    UnwindSection, UnwindTableRow, Value, Vendor,
 };
 
 use super::processor::{
@@ -17,6 +18,15 @@ use crate::sys::processor::{REGISTERS, code_address};
 
 /// Most steps of one expression of the tables; real ones take about ten.
 const EXPRESSION_STEPS_MAX: u32 = 100;
+
+/// Room for an expression, outside of the program's allocator. One that needs more fails.
+struct OnStack;
+
+impl<R: Reader> EvaluationStorage<R> for OnStack {
+    type Stack = [Value; 32];
+    type ExpressionStack = [(R, R); 4];
+    type Result = [Piece<R>; 1];
+}
 
 /// Registers by their DWARF numbers, if known.
 pub(super) type RegisterValues = [Option<u64>; REGISTERS];
@@ -230,7 +240,7 @@ impl<R: FnMut(u64) -> Result<u64, ()>> Frame<'_, '_, '_, R> {
         first: Option<u64>,
     ) -> Option<u64> {
         let expression = expression.get(&self.found.frames).ok()?;
-        let mut evaluation = expression.evaluation(self.found.encoding);
+        let mut evaluation = Evaluation::<_, OnStack>::new_in(expression.0, self.found.encoding);
         if let Some(first) = first {
             evaluation.set_initial_value(first);
         }

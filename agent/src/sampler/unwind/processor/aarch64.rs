@@ -4,6 +4,7 @@
 use std::mem::offset_of;
 use std::sync::{Arc, LazyLock};
 
+use framehop::MustNotAllocateDuringUnwind;
 use framehop::aarch64::{CacheAarch64, PtrAuthMask, UnwindRegsAarch64, UnwinderAarch64};
 use gimli::{AArch64, Register, Vendor};
 
@@ -12,8 +13,9 @@ use crate::sampler::unwind::{FP, SP, UNKNOWN};
 use crate::sys::process::read_memory;
 use crate::sys::processor::{LR, REGISTERS, code_address};
 
-pub(in crate::sampler::unwind) type Framehop = UnwinderAarch64<Arc<[u8]>>;
-pub(in crate::sampler::unwind) type Cache = CacheAarch64;
+pub(in crate::sampler::unwind) type Framehop =
+    UnwinderAarch64<Arc<[u8]>, MustNotAllocateDuringUnwind>;
+pub(in crate::sampler::unwind) type Cache = CacheAarch64<MustNotAllocateDuringUnwind>;
 pub(in crate::sampler::unwind) type State = UnwindRegsAarch64;
 
 /// Its tables say where a return address is signed, by an instruction of its own.

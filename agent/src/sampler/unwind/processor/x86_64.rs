@@ -2,14 +2,16 @@
 
 use std::sync::Arc;
 
+use framehop::MustNotAllocateDuringUnwind;
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use gimli::{Register, Vendor, X86_64};
 
 use crate::sampler::unwind::rows::RegisterValues;
 use crate::sampler::unwind::{FP, PC, SP, UNKNOWN};
 
-pub(in crate::sampler::unwind) type Framehop = UnwinderX86_64<Arc<[u8]>>;
-pub(in crate::sampler::unwind) type Cache = CacheX86_64;
+pub(in crate::sampler::unwind) type Framehop =
+    UnwinderX86_64<Arc<[u8]>, MustNotAllocateDuringUnwind>;
+pub(in crate::sampler::unwind) type Cache = CacheX86_64<MustNotAllocateDuringUnwind>;
 pub(in crate::sampler::unwind) type State = UnwindRegsX86_64;
 
 pub(in crate::sampler::unwind) const VENDOR: Vendor = Vendor::Default;
