@@ -19,7 +19,7 @@ pub(crate) use self::ring::{
 use crate::fork::PerProcess;
 use crate::spill::SpillSum;
 use crate::sync::lock;
-use crate::sys::push_list::{PushList, Taken};
+use crate::sys::push_list::{Elements, PushList};
 
 /// The cells of all threads.
 ///
@@ -60,7 +60,7 @@ pub(crate) fn register(cell: &Arc<ThreadCell>) {
 }
 
 /// Takes the cells that were registered since the last call, the oldest first. For the sampler only.
-pub(crate) fn take_new_cells() -> Taken<ThreadCell> {
+pub(crate) fn take_new_cells() -> Elements<ThreadCell> {
     CELLS.get().new_for_sampler.take()
 }
 

@@ -29,14 +29,14 @@ pub(super) struct EarlyThread {
 /// The stacks at which young threads were seen, by thread: a chain for each.
 #[derive(Debug, Default)]
 pub(super) struct SeenStacks {
-    entries: PageVec<Seen>,
+    entries: PageVec<SeenStack>,
     /// The first free entry.
     free: Option<u32>,
 }
 
 /// The time that was found at one stack in one state.
 #[derive(Clone, Copy, Debug)]
-struct Seen {
+struct SeenStack {
     /// The node of its task and phase.
     level: NodeId,
     share: Share,
@@ -67,7 +67,10 @@ impl EarlyThread {
 }
 
 impl SeenStacks {
-    fn of<'s>(&'s self, thread: &EarlyThread) -> impl Iterator<Item = (u32, &'s Seen)> + Clone {
+    fn of<'s>(
+        &'s self,
+        thread: &EarlyThread,
+    ) -> impl Iterator<Item = (u32, &'s SeenStack)> + Clone {
         let entry = |at: u32| self.entries.get(at as usize).map(|seen| (at, seen));
         std::iter::successors(thread.seen.and_then(entry), move |(_, seen)| {
             seen.next.and_then(entry)
@@ -88,7 +91,7 @@ impl SeenStacks {
     }
 
     fn add_share(&mut self, thread: &mut EarlyThread, level: NodeId, share: Share) {
-        let is_same = |seen: &Seen| {
+        let is_same = |seen: &SeenStack| {
             seen.share.attribution == share.attribution && seen.share.state == share.state
         };
         let known = self.of(thread).find(|(_, seen)| is_same(seen)).map(|(at, _)| at);
@@ -99,7 +102,7 @@ impl SeenStacks {
         if self.of(thread).count() >= SEEN_MAX {
             return;
         }
-        let new = Seen { level, share, next: thread.seen };
+        let new = SeenStack { level, share, next: thread.seen };
         if let Some(at) = self.free {
             self.free = self.entries[at as usize].next;
             self.entries[at as usize] = new;

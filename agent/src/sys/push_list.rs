@@ -55,7 +55,7 @@ impl<T> PushList<T> {
     }
 
     /// Takes all elements that were added since the last call, the oldest first.
-    pub(crate) fn take(&self) -> Taken<T> {
+    pub(crate) fn take(&self) -> Elements<T> {
         let mut newest = self.newest.swap(ptr::null_mut(), Ordering::Acquire);
         let mut oldest: *mut T = ptr::null_mut();
         // SAFETY: the list owned a reference to each of its elements, which is now ours.
@@ -65,7 +65,7 @@ impl<T> PushList<T> {
             oldest = newest;
             newest = older;
         }
-        Taken { oldest, link_of: self.link_of }
+        Elements { oldest, link_of: self.link_of }
     }
 }
 
@@ -76,12 +76,12 @@ impl<T> Drop for PushList<T> {
 }
 
 /// Elements taken from a [`PushList`].
-pub(crate) struct Taken<T> {
+pub(crate) struct Elements<T> {
     oldest: *mut T,
     link_of: fn(&T) -> &Link<T>,
 }
 
-impl<T> Iterator for Taken<T> {
+impl<T> Iterator for Elements<T> {
     type Item = Arc<T>;
 
     fn next(&mut self) -> Option<Arc<T>> {
@@ -95,7 +95,7 @@ impl<T> Iterator for Taken<T> {
     }
 }
 
-impl<T> Drop for Taken<T> {
+impl<T> Drop for Elements<T> {
     fn drop(&mut self) {
         self.by_ref().for_each(drop);
     }
@@ -140,7 +140,8 @@ mod tests {
         let mut last = [None; 4];
         thread::scope(|scope| {
             for writer in 0..4 {
-                let (list, ended) = (&list, &ended);
+                let list = &list;
+                let ended = &ended;
                 scope.spawn(move || {
                     (0..EACH).for_each(|number| list.push(&element(writer * EACH + number)));
                     ended.fetch_add(1, Ordering::Release);
