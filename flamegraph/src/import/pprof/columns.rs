@@ -88,8 +88,9 @@ impl Column<'_> {
 /// How the values of a sample become time.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Measure<'t> {
-    /// One time for all that a thread did, and perhaps the part of it that was on a CPU.
-    Whole { whole: Column<'t>, cpu: Option<Column<'t>> },
+    /// One time for all that a thread did, and perhaps the part of it that was on a CPU. `tells_cpu`: the file
+    /// has values for that part, which may all be 0.
+    Whole { whole: Column<'t>, cpu: Option<Column<'t>>, tells_cpu: bool },
     /// Time on a CPU, and time that the thread waited. They exclude each other.
     Parts { cpu: Option<Column<'t>>, wait: Option<Column<'t>> },
 }
@@ -117,9 +118,9 @@ impl<'t> Measure<'t> {
             .filter(|column| column.name == types.default)
             .or(unknown.copied());
         let measure = match (wall, off_cpu.or(lock), unknown) {
-            (Some(whole), ..) => Measure::Whole { whole, cpu },
+            (Some(whole), ..) => Measure::Whole { whole, cpu, tells_cpu: types.tells_cpu },
             (None, wait, _) if wait.is_some() || cpu.is_some() => Measure::Parts { cpu, wait },
-            (None, _, Some(whole)) => Measure::Whole { whole, cpu: None },
+            (None, _, Some(whole)) => Measure::Whole { whole, cpu: None, tells_cpu: false },
             (None, _, None) => return Err(types.without_time(builder)),
         };
         for column in columns.iter().filter(|column| !measure.reads(column)) {
@@ -131,7 +132,7 @@ impl<'t> Measure<'t> {
 
     fn reads(&self, column: &Column<'_>) -> bool {
         let read = match *self {
-            Measure::Whole { whole, cpu } => [Some(whole), cpu],
+            Measure::Whole { whole, cpu, .. } => [Some(whole), cpu],
             Measure::Parts { cpu, wait } => [cpu, wait],
         };
         read.into_iter().flatten().any(|read| read.at == column.at)
@@ -149,11 +150,11 @@ impl<'t> Measure<'t> {
             column.map_or(Ok(0), |column| column.time_ns(builder, values, number))
         };
         match *self {
-            Measure::Whole { whole, cpu } => {
+            Measure::Whole { whole, cpu, tells_cpu } => {
                 let whole_ns = time_ns(Some(whole))?;
                 let cpu_ns = time_ns(cpu.filter(|_| stated.is_none()))?;
                 // Time that is not on a CPU waits for something.
-                let rest = if cpu.is_some() { State::Other } else { builder.options.state };
+                let rest = if tells_cpu { State::Other } else { builder.options.state };
                 // Threads that are measured as one, such as the runtime's own, use more CPU time than passes.
                 let rest_ns = whole_ns.saturating_sub(cpu_ns);
                 Ok([(State::Cpu, cpu_ns), (stated.unwrap_or(rest), rest_ns)])
@@ -177,6 +178,8 @@ struct Types<'t> {
     default: &'t str,
     /// Names and units of all, and whether a sample has a value.
     all: Vec<([&'t str; 2], bool)>,
+    /// Whether the file has values for time on a CPU, which may all be 0.
+    tells_cpu: bool,
     /// Whether counts of samples would be time if their interval were known.
     lacks_interval: bool,
 }
@@ -192,6 +195,7 @@ impl<'t> Types<'t> {
             columns: Vec::new(),
             default: tables.text(builder, tables.default_type)?,
             all: Vec::new(),
+            tells_cpu: false,
             lacks_interval: false,
         };
         let mut counted = None;
@@ -204,7 +208,9 @@ impl<'t> Types<'t> {
                 continue;
             }
             let Some(unit_ns) = unit_ns(unit) else { continue };
-            match Meaning::of(name) {
+            let meaning = Meaning::of(name);
+            types.tells_cpu |= meaning == Some(Meaning::Cpu);
+            match meaning {
                 Some(meaning) if has_value => {
                     types.columns.push(Column { at, unit_ns, name, meaning });
                 }
