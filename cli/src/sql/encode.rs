@@ -9,7 +9,8 @@ use datafusion::arrow::array::{Array, ArrayRef, AsArray as _, RecordBatch};
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::csv::WriterBuilder;
 use datafusion::arrow::datatypes::{
-    DataType, Field, Float64Type, Int64Type, Schema, TimeUnit, UInt64Type,
+    DECIMAL128_MAX_PRECISION, DataType, Decimal128Type, Field, Float64Type, Int64Type, Schema,
+    TimeUnit, UInt64Type,
 };
 use datafusion::arrow::ipc::writer::FileWriter;
 use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
@@ -50,7 +51,7 @@ fn json(rows: &Rows, facts: &Facts) -> anyhow::Result<Vec<u8>> {
         truncated: rows.is_truncated,
         data_until: format_time(facts.data_until.unix_ns()),
         data_until_ns: facts.data_until.unix_ns(),
-        corrupt_files: facts.corrupt_files.clone(),
+        corrupt_files: facts.corrupt_files.iter().cloned().collect(),
     };
     Ok(serde_json::to_vec(&answer)?)
 }
@@ -64,6 +65,7 @@ fn type_name(data_type: &DataType) -> String {
         DataType::Null => "null".to_owned(),
         DataType::Float16 | DataType::Float32 | DataType::Float64 => "double".to_owned(),
         data_type if data_type.is_integer() => "integer".to_owned(),
+        data_type if data_type.is_decimal() => "decimal".to_owned(),
         data_type => data_type.to_string().to_lowercase(),
     }
 }
@@ -80,6 +82,16 @@ fn values(column: &ArrayRef) -> anyhow::Result<Vec<SqlCell>> {
         return Ok(cells(numbers.as_primitive::<Int64Type>(), SqlCell::Integer));
     }
     if data_type.is_floating() {
+        let numbers = cast(column, &DataType::Float64)?;
+        return Ok(cells(numbers.as_primitive::<Float64Type>(), SqlCell::Number));
+    }
+    if let DataType::Decimal32(_, 0) | DataType::Decimal64(_, 0) | DataType::Decimal128(_, 0) =
+        data_type
+    {
+        let numbers = cast(column, &DataType::Decimal128(DECIMAL128_MAX_PRECISION, 0))?;
+        return Ok(cells(numbers.as_primitive::<Decimal128Type>(), whole_number));
+    }
+    if data_type.is_decimal() {
         let numbers = cast(column, &DataType::Float64)?;
         return Ok(cells(numbers.as_primitive::<Float64Type>(), SqlCell::Number));
     }
@@ -101,6 +113,15 @@ fn values(column: &ArrayRef) -> anyhow::Result<Vec<SqlCell>> {
         Ok(SqlCell::Text(formatter.value(row).try_to_string()?))
     };
     (0..column.len()).map(cell).collect()
+}
+
+/// A whole number of any size. JSON's readers lose digits of those past 64 bits.
+fn whole_number(number: i128) -> SqlCell {
+    match (i64::try_from(number), u64::try_from(number)) {
+        (Ok(number), _) => SqlCell::Integer(number),
+        (_, Ok(number)) => SqlCell::Unsigned(number),
+        _ => SqlCell::Number(number as f64),
+    }
 }
 
 fn cells<T>(

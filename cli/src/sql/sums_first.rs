@@ -147,6 +147,16 @@ fn without_alias(expr: &Expr) -> &Expr {
     }
 }
 
+/// The column of which an expression is the number, perhaps as a signed one. Views have sums so: the sum of signed
+/// numbers is that of the numbers, as a signed one.
+fn counter(expr: &Expr) -> Option<&Column> {
+    match without_alias(expr) {
+        Expr::Column(column) => Some(column),
+        Expr::Cast(cast) if *cast.field.data_type() == DataType::Int64 => counter(&cast.expr),
+        _ => None,
+    }
+}
+
 /// A plan with the same sums for each group of its keys; `None` if there is none with fewer rows. It has the used
 /// columns only.
 fn summed(plan: &LogicalPlan, used: &Used) -> Result<Option<LogicalPlan>> {
@@ -183,7 +193,7 @@ fn summed_projection(projection: &Projection, used: &Used) -> Result<Option<Logi
     let mut kept = Vec::new();
     for (column, expr) in projection.schema.columns().into_iter().zip(&projection.expr) {
         if used.sums.contains(&column) {
-            let Expr::Column(source) = without_alias(expr) else { return Ok(None) };
+            let Some(source) = counter(expr) else { return Ok(None) };
             inner.sums.insert(source.clone());
         } else if used.keys.contains(&column) {
             others.push(expr);

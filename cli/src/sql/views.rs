@@ -1,6 +1,6 @@
 //! Views with names instead of numbers. Each is a union over the stores.
 
-use profiler_core::{Outcome, State};
+use profiler_core::{Outcome, Resource, State};
 
 use super::stacks::{NODE_NAMES, STORE_SHIFT};
 
@@ -87,6 +87,15 @@ fn node(store: &ViewedStore, column: &str) -> String {
     format!("({} + {})", cast(column), cast(&store.first_node.to_string()))
 }
 
+/// A number that may be subtracted, as a signed one. All real values fit; a greater one, which only a hostile agent
+/// reports, becomes the greatest that does.
+fn signed(column: &str) -> String {
+    let most = i64::MAX;
+    format!(
+        "CASE WHEN {column} > CAST({most} AS BIGINT UNSIGNED) THEN {most} ELSE CAST({column} AS BIGINT) END"
+    )
+}
+
 /// Rows of a counting table keep their weight even if a name is lost.
 fn samples(store: &ViewedStore, resolution: &str) -> String {
     let ViewedStore { collector, schema, .. } = store;
@@ -94,7 +103,7 @@ fn samples(store: &ViewedStore, resolution: &str) -> String {
     let node = node(store, "s.node");
     format!(
         "SELECT s.ts, w.id AS worker, t.function AS task, {state} AS state, \
-         k.function, k.file, k.line, k.module, {node} AS node, s.weight_ns, \
+         k.function, k.file, k.line, k.module, {node} AS node, CAST(s.weight_ns AS BIGINT) AS weight_ns, \
          {collector} AS collector \
          FROM {schema}.samples_{resolution} s \
          LEFT JOIN {schema}.{NODE_NAMES} k ON k.node = s.node \
@@ -111,7 +120,8 @@ fn phases(store: &ViewedStore, resolution: &str) -> String {
     let zero = "CAST(0 AS BIGINT UNSIGNED)";
     let reported = format!(
         "SELECT p.ts, t.function AS task, k.function AS phase, {outcome} AS outcome, \
-         sum(p.tasks) AS tasks, sum(p.duration_ns) AS duration_ns, {collector} AS collector FROM (\
+         CAST(sum(p.tasks) AS BIGINT) AS tasks, CAST(sum(p.duration_ns) AS BIGINT) AS duration_ns, \
+         {collector} AS collector FROM (\
          SELECT ts, task, outcome, node, count AS tasks, {zero} AS duration_ns \
          FROM {schema}.phases_{resolution} UNION ALL \
          SELECT ts, task, outcome, node, {zero}, duration_ns FROM {schema}.phase_sums_{resolution}) p \
@@ -122,7 +132,8 @@ fn phases(store: &ViewedStore, resolution: &str) -> String {
     // At the task itself, the sums are what the phases took.
     let rest = format!(
         "SELECT p.ts, t.function AS task, 'execute' AS phase, {outcome} AS outcome, \
-         sum(p.tasks) AS tasks, sum(p.duration_ns) - sum(p.inside_ns) AS duration_ns, \
+         CAST(sum(p.tasks) AS BIGINT) AS tasks, \
+         CAST(sum(p.duration_ns) AS BIGINT) - CAST(sum(p.inside_ns) AS BIGINT) AS duration_ns, \
          {collector} AS collector FROM (\
          SELECT ts, task, outcome, tasks, {zero} AS duration_ns, {zero} AS inside_ns \
          FROM {schema}.durations_{resolution} UNION ALL \
@@ -143,7 +154,7 @@ fn stacks(store: &ViewedStore) -> String {
         node(store, "k.parent")
     );
     format!(
-        "SELECT {node_number} AS node, {parent} AS parent, k.depth, k.task, k.kind, \
+        "SELECT {node_number} AS node, {parent} AS parent, CAST(k.depth AS BIGINT) AS depth, k.task, k.kind, \
          k.function, k.file, k.line, k.module, stack({node_number}) AS stack, {collector} AS collector FROM {schema}.{NODE_NAMES} k"
     )
 }
@@ -151,10 +162,11 @@ fn stacks(store: &ViewedStore) -> String {
 /// A task may have several rows, of which the newest counts; few have.
 fn tasks(store: &ViewedStore) -> String {
     let ViewedStore { collector, schema, .. } = store;
+    let result_bytes = signed("t.result_bytes");
     let columns = format!(
         "t.name AS task, t.key, t.worker, t.thread_name AS thread, \
          t.thread_id, t.parent, t.start, t.stop, CAST(t.stop AS BIGINT) - CAST(t.start AS BIGINT) AS duration_ns, \
-         t.outcome, t.cause, t.attempt, t.result_bytes, t.type_name AS type, t.labels, t.phases, \
+         t.outcome, t.cause, CAST(t.attempt AS BIGINT) AS attempt, {result_bytes} AS result_bytes, t.type_name AS type, t.labels, t.phases, \
          t.epoch, t.id, {collector} AS collector"
     );
     format!(
@@ -168,9 +180,11 @@ fn tasks(store: &ViewedStore) -> String {
 
 fn transfers(store: &ViewedStore) -> String {
     let ViewedStore { collector, schema, .. } = store;
+    let [more_keys, bytes, compressed_bytes] =
+        ["t.more_keys", "t.bytes", "t.compressed_bytes"].map(signed);
     format!(
-        "SELECT t.worker, t.direction, t.peer, t.keys, t.more_keys, \
-         t.type_name AS type, t.bytes, t.compressed_bytes, t.start, t.stop, \
+        "SELECT t.worker, t.direction, t.peer, t.keys, {more_keys} AS more_keys, \
+         t.type_name AS type, {bytes} AS bytes, {compressed_bytes} AS compressed_bytes, t.start, t.stop, \
          CAST(t.stop AS BIGINT) - CAST(t.start AS BIGINT) AS duration_ns, t.task_id, t.thread_id, t.outcome, \
          t.cause, t.epoch, t.id, {collector} AS collector FROM {schema}.transfers t"
     )
@@ -178,16 +192,36 @@ fn transfers(store: &ViewedStore) -> String {
 
 fn resources(store: &ViewedStore) -> String {
     let ViewedStore { collector, schema, .. } = store;
-    format!("SELECT r.*, {collector} AS collector FROM {schema}.resources r")
+    let measures = ["period_ns"].into_iter().chain(Resource::ALL.map(Resource::name));
+    let measures: String = measures.map(|name| signed_column("r", name)).collect();
+    format!(
+        "SELECT r.worker, r.epoch, r.sampled_at, {measures}{collector} AS collector FROM {schema}.resources r"
+    )
+}
+
+/// A column of a table as [`signed`], with a comma.
+fn signed_column(table: &str, name: &str) -> String {
+    format!("{} AS {name}, ", signed(&format!("{table}.{name}")))
 }
 
 fn workers(store: &ViewedStore) -> String {
+    const COUNTS: [&str; 10] = [
+        "interval_ns",
+        "ticks_made",
+        "ticks_expected",
+        "ticks_throttled",
+        "stored_ns",
+        "accepted_ns",
+        "lost_refused_ns",
+        "lost_by_collector_ns",
+        "lost_queue_ns",
+        "lost_tasks",
+    ];
     let ViewedStore { collector, schema, .. } = store;
+    let counts: String = COUNTS.map(|name| signed_column("s", name)).concat();
     format!(
         "SELECT s.worker, s.host, s.pid, s.epoch, s.labels, s.started_at, s.first_seen, \
-         s.last_seen, s.disconnect, s.disconnected_at, s.agent_version, s.sampler_mode, s.interval_ns, \
-         s.ticks_made, s.ticks_expected, s.ticks_throttled, s.stored_ns, s.accepted_ns, s.lost_refused_ns, \
-         s.lost_by_collector_ns, s.lost_queue_ns, s.lost_tasks, \
-         {collector} AS collector FROM {schema}.sessions s"
+         s.last_seen, s.disconnect, s.disconnected_at, s.agent_version, s.sampler_mode, \
+         {counts}{collector} AS collector FROM {schema}.sessions s"
     )
 }
