@@ -17,10 +17,13 @@ mod file_table;
 #[cfg(feature = "ballista")]
 mod selections;
 mod semi_joins;
+mod spill;
 mod stacks;
 mod sums_first;
 mod views;
 
+use std::future::pending;
+use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,6 +42,7 @@ use datafusion::error::DataFusionError;
 #[cfg(not(feature = "ballista"))]
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::execution::SessionStateBuilder;
+use datafusion::execution::disk_manager::DiskManagerBuilder;
 use datafusion::execution::memory_pool::FairSpillPool;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::optimizer::eliminate_outer_join::EliminateOuterJoin;
@@ -47,12 +51,16 @@ use datafusion::optimizer::push_down_filter::PushDownFilter;
 use datafusion::prelude::{SQLOptions, SessionConfig, SessionContext};
 use datafusion::sql::sqlparser::parser::ParserError;
 use profiler_core::Timestamp;
+use tokio::io::Interest;
+use tokio::net::unix::pipe;
 use tokio_stream::StreamExt as _;
 
 use self::semi_joins::SemiJoinsFirst;
+use self::spill::SpillFiles;
 use self::sums_first::SumsFirst;
 use crate::exit::BadInput;
 use crate::limited;
+use crate::output::StdoutClosed;
 
 #[cfg(feature = "ballista")]
 pub(crate) use self::cluster::{Cluster, folder};
@@ -156,8 +164,14 @@ pub(crate) fn answer(
         .build()
         .context("could not start threads")?;
     let query = run(stores, asked, cluster, threads);
-    let rows = runtime.block_on(async { tokio::time::timeout(SQL_TIME_MAX, query).await });
+    let done = runtime.block_on(async {
+        tokio::select! {
+            rows = tokio::time::timeout(SQL_TIME_MAX, query) => Some(rows),
+            () = reader_is_gone() => None,
+        }
+    });
     runtime.shutdown_timeout(Duration::ZERO);
+    let rows = done.ok_or(StdoutClosed)?;
     let rows = rows.map_err(|_| {
         let seconds = SQL_TIME_MAX.as_secs();
         BadInput(format!(
@@ -165,6 +179,20 @@ pub(crate) fn answer(
         ))
     })?;
     encode::encode(&rows.map_err(explain)?, &facts, asked.format)
+}
+
+/// Waits until nobody reads standard output. Of a collector that was killed, the queries are left.
+async fn reader_is_gone() {
+    let output = std::io::stdout().as_fd().try_clone_to_owned();
+    let watched = output.and_then(pipe::Sender::from_owned_fd_unchecked);
+    // A file has no reader.
+    let is_gone = match watched {
+        Ok(output) => output.ready(Interest::ERROR).await.is_ok(),
+        Err(_) => false,
+    };
+    if !is_gone {
+        pending().await
+    }
 }
 
 async fn run(
@@ -214,9 +242,10 @@ fn context(threads: usize) -> Result<SessionContext, DataFusionError> {
     config.options_mut().optimizer.max_passes = 1;
     // Rows of other workers are dropped while pages are decoded, not after that.
     config.options_mut().execution.parquet.pushdown_filters = true;
+    let spilled = Arc::new(SpillFiles::new(std::env::temp_dir(), SQL_SPILL_BYTES_MAX));
     let runtime = RuntimeEnvBuilder::new()
         .with_memory_pool(Arc::new(FairSpillPool::new(SQL_MEMORY_BYTES_MAX)))
-        .with_max_temp_directory_size(SQL_SPILL_BYTES_MAX)
+        .with_disk_manager_builder(DiskManagerBuilder::default().with_temp_file_factory(spilled))
         .build_arc()?;
     let state = SessionStateBuilder::new()
         .with_config(config)

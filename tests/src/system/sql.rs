@@ -1,8 +1,10 @@
 //! Queries in SQL: the same sums as the API, over one store and over several, and nothing but reading.
 
+mod spilled;
+
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
