@@ -84,7 +84,8 @@ pub use query::{EndedTask, EndedTasksOf, compare_ended_tasks};
 pub use recovery::{DataError, StoreOptions};
 pub use serve::{
     AutoAdoption, ClusterProgram, EncodedTasks, ForwardContent, ForwardError, ForwardOptions,
-    ForwardTarget, ScrapeTarget, ServeError, ServeOptions, Server, SqlProgram, report_document,
+    ForwardTarget, SQL_CORRUPT_FILE, ScrapeTarget, ServeError, ServeOptions, Server, SqlProgram,
+    report_document,
 };
 pub use shares::{Quota, QuotaError, QuotaSettings};
 pub use store::wal::WalError;

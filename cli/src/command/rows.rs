@@ -61,11 +61,14 @@ fn notes_of(facts: Facts) -> Vec<String> {
     if aggregated > 0 {
         notes.push(format!("in sums only: {} without a row", counted(aggregated, "task")));
     }
-    if corrupt_files > 0 {
-        let files = counted(corrupt_files, "file");
-        notes.push(format!("{files} of the store could not be read; format json names them"));
-    }
+    notes.extend(corrupt_count(corrupt_files));
     notes
+}
+
+/// A note about files of the store that could not be read, if there are any.
+pub(super) fn corrupt_count(files: u64) -> Option<String> {
+    let note = |files| format!("{files} of the store could not be read; format json names them");
+    (files > 0).then(|| note(counted(files, "file")))
 }
 
 /// Rejects a binary format on a terminal; `file` is a name for the advice.

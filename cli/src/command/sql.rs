@@ -4,16 +4,22 @@ use std::io::Read as _;
 
 use anyhow::Context as _;
 use api::{SqlAnswer, SqlFormat, SqlRequest};
+#[cfg(feature = "sql")]
+use collector::SQL_CORRUPT_FILE;
 use collector::limits::SQL_QUERY_BYTES_MAX;
 
-use super::rows::reject_terminal;
+use super::rows::{corrupt_count, reject_terminal};
 use crate::args::{FileFormat, SqlArgs};
 use crate::client::Client;
 use crate::exit::BadInput;
 use crate::format;
+#[cfg(feature = "sql")]
+use crate::output::say;
 use crate::output::{json_line, put, say_wrapped};
 #[cfg(feature = "sql")]
-use crate::sql::{Cluster, NamedStore};
+use crate::sql::{Answer, Cluster, NamedStore};
+#[cfg(feature = "sql")]
+use crate::view;
 use crate::view::View as _;
 
 /// Why a program has no client of a cluster.
@@ -45,7 +51,12 @@ pub(crate) fn run(args: &SqlArgs) -> anyhow::Result<()> {
     let content = if is_local {
         from_store(args, &asked)?
     } else {
-        Client::new(&args.url.url)?.post("sql", &asked)?.body
+        let answer = Client::new(&args.url.url)?.post("sql", &asked)?;
+        if asked_format != SqlFormat::Json {
+            let count = answer.header("x-emberline-corrupt-files").unwrap_or(0);
+            corrupt_count(count).iter().for_each(|note| say_wrapped(note));
+        }
+        answer.body
     };
     match format {
         FileFormat::Table => {
@@ -83,7 +94,16 @@ fn from_store(args: &SqlArgs, asked: &SqlRequest) -> anyhow::Result<Vec<u8>> {
     }
     let stores = crate::sql::open(args.data.as_deref(), args.store.as_ref(), &args.name)?;
     let cluster = cluster(args, &stores)?;
-    crate::sql::answer(stores, asked, cluster)
+    let Answer { content, corrupt_files } = crate::sql::answer(stores, asked, cluster)?;
+    if asked.format != SqlFormat::Json {
+        // The answer cannot name them.
+        if args.limited {
+            corrupt_files.iter().for_each(|path| say(&format!("{SQL_CORRUPT_FILE}{path}")));
+        } else {
+            view::corrupt_files(&corrupt_files).iter().for_each(|note| say_wrapped(note));
+        }
+    }
+    Ok(content)
 }
 
 #[cfg(feature = "ballista")]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use collector::store::SnapshotTable;
+use collector::store::{SnapshotTable, StoreSnapshot};
 use datafusion::catalog::{
     MemTable, MemorySchemaProvider, SchemaProvider as _, TableFunctionArgs, TableFunctionImpl,
     TableProvider,
@@ -28,7 +28,7 @@ pub(super) async fn register(context: &SessionContext, stores: Vec<NamedStore>) 
         let url = ObjectStoreUrl::parse(format!("emberline://store{number}"))?;
         context.register_object_store(url.as_ref(), snapshot.object_store());
         let schema = Arc::new(MemorySchemaProvider::new());
-        for (name, table) in file_tables(&url, snapshot.tables()) {
+        for (name, table) in file_tables(&url, &snapshot) {
             schema.register_table(name, table)?;
         }
         let tree = Arc::new(snapshot.into_stacks());
@@ -55,13 +55,13 @@ pub(super) async fn register(context: &SessionContext, stores: Vec<NamedStore>) 
 }
 
 /// The tables of a store by name.
-fn file_tables(
-    url: &ObjectStoreUrl,
-    tables: Vec<SnapshotTable>,
-) -> BTreeMap<String, Arc<FileTable>> {
-    let table =
-        |table: SnapshotTable| (table.name.clone(), Arc::new(FileTable::new(url.clone(), table)));
-    let mut tables: BTreeMap<String, Arc<FileTable>> = tables.into_iter().map(table).collect();
+fn file_tables(url: &ObjectStoreUrl, snapshot: &StoreSnapshot) -> BTreeMap<String, Arc<FileTable>> {
+    let table = |table: SnapshotTable| {
+        let name = table.name.clone();
+        (name, Arc::new(FileTable::new(url.clone(), table, snapshot.files())))
+    };
+    let mut tables: BTreeMap<String, Arc<FileTable>> =
+        snapshot.tables().into_iter().map(table).collect();
     for resolution in views::RESOLUTIONS {
         // Without stacks, and without workers.
         let names = [format!("totals_{resolution}"), format!("samples_{resolution}_all")];

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use collector::store::{SnapshotFile, SnapshotTable};
+use collector::store::{SnapshotFile, SnapshotTable, VerifiedFiles};
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::stats::Precision;
@@ -17,6 +17,8 @@ use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::empty::EmptyExec;
+
+use super::checked_files::CheckedFiles;
 #[cfg(feature = "ballista")]
 use {
     super::stacks::uses_stacks, datafusion::common::DFSchema,
@@ -34,14 +36,20 @@ pub(super) struct FileTable {
     store: ObjectStoreUrl,
     schema: SchemaRef,
     files: Vec<SnapshotFile>,
+    reader: Arc<CheckedFiles>,
     /// Tables with the same sums and fewer columns, the smallest first.
     summaries: Vec<Arc<FileTable>>,
 }
 
 impl FileTable {
-    pub(super) fn new(store: ObjectStoreUrl, table: SnapshotTable) -> FileTable {
+    pub(super) fn new(
+        store: ObjectStoreUrl,
+        table: SnapshotTable,
+        files: Arc<VerifiedFiles>,
+    ) -> FileTable {
         let schema = Arc::new(with_views(&table.schema));
-        FileTable { store, schema, files: table.files, summaries: Vec::new() }
+        let reader = Arc::new(CheckedFiles::new(files, &table.files, table.schema));
+        FileTable { store, schema, files: table.files, reader, summaries: Vec::new() }
     }
 
     pub(super) fn with_summaries(self, summaries: Vec<Arc<FileTable>>) -> FileTable {
@@ -144,7 +152,9 @@ impl TableProvider for FileTable {
         let mut statistics = Statistics::new_unknown(&self.schema);
         // The optimizer answers nothing from a number that may be inexact.
         statistics.num_rows = Precision::Inexact(usize::try_from(rows).unwrap_or(usize::MAX));
-        let source = Arc::new(ParquetSource::new(self.schema.clone()));
+        let source = ParquetSource::new(self.schema.clone())
+            .with_parquet_file_reader_factory(self.reader.clone());
+        let source = Arc::new(source);
         let scan = FileScanConfigBuilder::new(self.store.clone(), source)
             .with_file_groups(groups)
             .with_statistics(statistics)

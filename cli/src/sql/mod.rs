@@ -8,6 +8,7 @@
 //! that is no query is rejected.
 
 mod catalog;
+mod checked_files;
 #[cfg(feature = "ballista")]
 mod cluster;
 #[cfg(feature = "ballista")]
@@ -22,6 +23,7 @@ mod stacks;
 mod sums_first;
 mod views;
 
+use std::collections::BTreeSet;
 use std::future::pending;
 use std::os::fd::AsFd as _;
 use std::path::Path;
@@ -33,7 +35,9 @@ use api::SqlRequest;
 use collector::limits::{
     SQL_ANSWER_BYTES_MAX, SQL_MEMORY_BYTES_MAX, SQL_ROWS_DEFAULT, SQL_SPILL_BYTES_MAX, SQL_TIME_MAX,
 };
-use collector::store::{StoreLocation, StoreName, StorePlace, StoreSnapshot};
+use collector::store::{
+    Problem, StoreLocation, StoreName, StorePlace, StoreSnapshot, VerifiedFiles,
+};
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::SchemaRef;
 #[cfg(not(feature = "ballista"))]
@@ -87,6 +91,13 @@ pub(crate) struct NamedStore {
     pub(crate) snapshot: StoreSnapshot,
 }
 
+/// An encoded answer.
+pub(crate) struct Answer {
+    pub(crate) content: Vec<u8>,
+    /// As in [`api::SqlAnswer`].
+    pub(crate) corrupt_files: Vec<String>,
+}
+
 /// The rows of a query.
 struct Rows {
     schema: SchemaRef,
@@ -98,16 +109,48 @@ struct Rows {
 struct Facts {
     /// The oldest version of the stores.
     data_until: Timestamp,
-    corrupt_files: Vec<String>,
+    /// Sorted.
+    corrupt_files: BTreeSet<String>,
+}
+
+/// The files of a store.
+struct NamedFiles {
+    /// Begins the path of a file; empty for a store that is a folder by itself.
+    prefix: String,
+    files: Arc<VerifiedFiles>,
+}
+
+impl NamedFiles {
+    fn of(store: &NamedStore) -> NamedFiles {
+        let name = &store.name;
+        let prefix = if name == views::SINGLE { String::new() } else { format!("{name}/") };
+        NamedFiles { prefix, files: store.snapshot.files() }
+    }
+
+    fn path(&self, problem: &Problem) -> String {
+        format!("{}{}", self.prefix, problem.name)
+    }
 }
 
 impl Facts {
+    /// What is known before any row is read.
     fn of(stores: &[NamedStore]) -> Facts {
         let published = stores.iter().map(|store| store.snapshot.published_at());
-        let lost = stores.iter().flat_map(|store| store.snapshot.lost());
+        let lost = stores.iter().flat_map(|store| {
+            let files = NamedFiles::of(store);
+            store.snapshot.lost().into_iter().map(move |problem| files.path(&problem))
+        });
         Facts {
             data_until: published.min().unwrap_or(Timestamp::from_unix_ns(0)),
-            corrupt_files: lost.map(|problem| problem.name).collect(),
+            corrupt_files: lost.collect(),
+        }
+    }
+
+    /// Adds what was found damaged while rows were read.
+    fn add_damaged(&mut self, files: &[NamedFiles]) {
+        for named in files {
+            let damaged = named.files.damaged();
+            self.corrupt_files.extend(damaged.iter().map(|problem| named.path(problem)));
         }
     }
 }
@@ -155,8 +198,9 @@ pub(crate) fn answer(
     stores: Vec<NamedStore>,
     asked: &SqlRequest,
     cluster: Option<Cluster>,
-) -> anyhow::Result<Vec<u8>> {
-    let facts = Facts::of(&stores);
+) -> anyhow::Result<Answer> {
+    let mut facts = Facts::of(&stores);
+    let files: Vec<NamedFiles> = stores.iter().map(NamedFiles::of).collect();
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(threads)
@@ -178,7 +222,11 @@ pub(crate) fn answer(
             "the query took longer than {seconds} s; ask for a shorter range or a coarser tier"
         ))
     })?;
-    encode::encode(&rows.map_err(explain)?, &facts, asked.format)
+    let rows = rows.map_err(explain)?;
+    facts.add_damaged(&files);
+    let content = encode::encode(&rows, &facts, asked.format)?;
+    let corrupt_files = facts.corrupt_files.into_iter().collect();
+    Ok(Answer { content, corrupt_files })
 }
 
 /// Waits until nobody reads standard output. Of a collector that was killed, the queries are left.

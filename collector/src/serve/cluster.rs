@@ -44,6 +44,7 @@ impl ClusterProgram {
         let answered = timeout(SQL_TIME_MAX, answer_of(command, request)).await;
         answered
             .map_err(|_| format!("no answer in {} s", SQL_TIME_MAX.as_secs()))?
+            .map(|answer| answer.content)
             .map_err(ErrorAnswer::into_text)
     }
 }

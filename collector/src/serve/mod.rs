@@ -84,7 +84,7 @@ pub use self::page::report_document;
 pub use self::push::ScrapeTarget;
 use self::reader::Reader;
 use self::sql::Sql;
-pub use self::sql::SqlProgram;
+pub use self::sql::{SQL_CORRUPT_FILE, SqlProgram};
 use self::symbol_fetch::fetch_symbols;
 use crate::auth::{TokenFileError, TokenSource, Tokens};
 use crate::clock::Clock;

@@ -11,7 +11,7 @@ use api::{SqlFormat, SqlRequest};
 use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
 use axum::extract::{DefaultBodyLimit, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::post;
 use axum::{Extension, Router};
@@ -43,6 +43,12 @@ pub struct SqlProgram {
     /// Where the store is: `--data DIR` or `--store URL --name NAME`.
     pub store: Vec<OsString>,
 }
+
+/// Begins the line on standard error by which a program names a damaged file.
+pub const SQL_CORRUPT_FILE: &str = "corrupt file: ";
+
+/// The number of damaged files, for answers that cannot name them.
+const CORRUPT_FILES: HeaderName = HeaderName::from_static("x-emberline-corrupt-files");
 
 /// Exit code of a program whose input is invalid.
 const INVALID_CODE: i32 = 2;
@@ -99,7 +105,7 @@ async fn sql(
     let _room = room.map_err(|_| ErrorAnswer::busy())?;
     seal(&reader).await;
     let answered = timeout(SQL_TIME_MAX, run(&program, &asked)).await;
-    let content = answered.map_err(|_| {
+    let answer = answered.map_err(|_| {
         bad_request(format!(
             "the query took longer than {} s; ask for a shorter range or a coarser tier",
             SQL_TIME_MAX.as_secs()
@@ -111,7 +117,17 @@ async fn sql(
         SqlFormat::Parquet => content_type(TableFormat::Parquet),
         SqlFormat::Arrow => content_type(TableFormat::Arrow),
     };
-    Ok(([(header::CONTENT_TYPE, content_type)], content).into_response())
+    let headers = [
+        (header::CONTENT_TYPE, HeaderValue::from_static(content_type)),
+        (CORRUPT_FILES, corrupt_files(&answer.messages).into()),
+    ];
+    Ok((headers, answer.content).into_response())
+}
+
+/// The number of files that a program's messages name as damaged.
+fn corrupt_files(messages: &[u8]) -> usize {
+    let messages = String::from_utf8_lossy(messages);
+    messages.lines().filter(|line| line.starts_with(SQL_CORRUPT_FILE)).count()
 }
 
 /// Moves what is in memory to the tables, unless a query did a moment ago. A query that cannot wait for it reads what
@@ -153,7 +169,7 @@ fn check(asked: &SqlRequest) -> Result<(), ErrorAnswer> {
     }
 }
 
-async fn run(program: &SqlProgram, asked: &SqlRequest) -> Result<Vec<u8>, ErrorAnswer> {
+async fn run(program: &SqlProgram, asked: &SqlRequest) -> Result<ProgramAnswer, ErrorAnswer> {
     let rows = asked.rows.map_or(SQL_ROWS_DEFAULT, |rows| rows as usize);
     let mut command = Command::new(&program.program);
     command.args(["sql", "--limited"]).args(&program.store).args([
@@ -166,8 +182,19 @@ async fn run(program: &SqlProgram, asked: &SqlRequest) -> Result<Vec<u8>, ErrorA
     answer_of(command, asked.query.as_bytes()).await
 }
 
+/// What a program wrote.
+#[derive(Debug)]
+pub(super) struct ProgramAnswer {
+    pub(super) content: Vec<u8>,
+    /// Its standard error.
+    messages: Vec<u8>,
+}
+
 /// Runs a program that reads stores. It is killed when this future is dropped.
-pub(super) async fn answer_of(mut command: Command, input: &[u8]) -> Result<Vec<u8>, ErrorAnswer> {
+pub(super) async fn answer_of(
+    mut command: Command,
+    input: &[u8],
+) -> Result<ProgramAnswer, ErrorAnswer> {
     let failed = |error: std::io::Error| ErrorAnswer::internal(&error);
     let mut child = command
         .env_clear()
@@ -203,7 +230,10 @@ pub(super) async fn answer_of(mut command: Command, input: &[u8]) -> Result<Vec<
         )));
     }
     let status = child.wait().await.map_err(failed)?;
-    if status.success() { Ok(output) } else { Err(failure(status, &messages)) }
+    if !status.success() {
+        return Err(failure(status, &messages));
+    }
+    Ok(ProgramAnswer { content: output, messages })
 }
 
 /// The variables of a process that reads stores.

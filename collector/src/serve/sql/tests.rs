@@ -33,7 +33,7 @@ async fn the_program_gets_the_query_on_its_input_and_the_store_as_arguments() {
     let program = program(folder.path(), "for one in \"$@\"; do echo \"$one\"; done; cat");
     let answer = run(&program, &asked("SELECT 'x'")).await.unwrap();
     let lines = ["sql", "--limited", "--data", "a b", "--rows", "7", "--format", "csv", "-"];
-    assert_eq!(String::from_utf8(answer).unwrap(), lines.join("\n") + "\nSELECT 'x'");
+    assert_eq!(String::from_utf8(answer.content).unwrap(), lines.join("\n") + "\nSELECT 'x'");
 }
 
 #[tokio::test]
@@ -74,4 +74,14 @@ async fn long_queries_and_impossible_numbers_of_rows_are_rejected() {
         let (_, error) = told(check(&asked).unwrap_err()).await;
         assert!(error.contains("from 1 to 1000000"), "{error}");
     }
+}
+
+#[tokio::test]
+async fn damaged_files_that_a_program_names_are_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = format!(
+        "echo '{SQL_CORRUPT_FILE}a' >&2; echo note >&2; echo '{SQL_CORRUPT_FILE}b' >&2; echo x"
+    );
+    let answer = run(&program(folder.path(), &script), &asked("SELECT 1")).await.unwrap();
+    assert_eq!((corrupt_files(&answer.messages), &answer.content[..]), (2, &b"x\n"[..]));
 }
