@@ -133,7 +133,7 @@ impl NamedFiles {
 }
 
 impl Facts {
-    /// What is known before any row is read.
+    /// Facts that are known before a row is read.
     fn of(stores: &[NamedStore]) -> Facts {
         let published = stores.iter().map(|store| store.snapshot.published_at());
         let lost = stores.iter().flat_map(|store| {

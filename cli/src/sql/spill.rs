@@ -69,7 +69,7 @@ impl Room {
     }
 }
 
-/// What was written to a file.
+/// The bytes that were written to a file.
 struct Content {
     file: File,
     bytes: AtomicU64,

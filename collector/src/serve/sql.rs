@@ -182,7 +182,7 @@ async fn run(program: &SqlProgram, asked: &SqlRequest) -> Result<ProgramAnswer, 
     answer_of(command, asked.query.as_bytes()).await
 }
 
-/// What a program wrote.
+/// The output of a program.
 #[derive(Debug)]
 pub(super) struct ProgramAnswer {
     pub(super) content: Vec<u8>,
