@@ -22,6 +22,9 @@ const SETTLED_PER_TICK_MAX: usize = 256;
 /// Attempts to close an account that the thread is changing, which takes some nanoseconds.
 const CLOSE_TRIES_MAX: u32 = 1_000;
 
+/// A part of a young thread's time: nanoseconds, their state, and the states whose stacks divide it.
+type EarlyPart = (u64, State, fn(State) -> bool);
+
 /// The threads that measure themselves.
 #[derive(Debug, Default)]
 pub(super) struct YoungThreads {
@@ -194,7 +197,7 @@ impl ThreadProbe {
         let level = self.level_of(&levels);
         let cpu_ns = time.cpu_ns.min(time.elapsed_ns);
         let off_cpu_ns = time.elapsed_ns - cpu_ns;
-        let parts: [(u64, State, fn(State) -> bool); 2] = [
+        let parts: [EarlyPart; 2] = [
             (cpu_ns, State::Cpu, |state| state == State::Cpu),
             (off_cpu_ns, State::Other, |state| state != State::Cpu),
         ];
