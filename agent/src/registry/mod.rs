@@ -64,7 +64,7 @@ pub(crate) fn take_new_cells() -> Elements<ThreadCell> {
     CELLS.get().new_for_sampler.take()
 }
 
-/// All cells, for a sampler that starts: an earlier one has taken those of threads that still run.
+/// All cells, new ones included. A sampler that starts needs those that an earlier one has taken, too.
 pub(crate) fn all_cells() -> Vec<Arc<ThreadCell>> {
     let cells = CELLS.get();
     let mut drained = lock(&cells.drained);

@@ -29,7 +29,7 @@ impl HeldRank {
         HeldRank::note(rank)
     }
 
-    /// Like [`HeldRank::take`], for a lock that may follow another one of its rank.
+    /// Like [`HeldRank::take`]; the lock may follow another one of its rank.
     #[track_caller]
     pub(super) fn take_second(rank: Rank) -> HeldRank {
         refuse(conflict_unless(rank, |held| held <= rank));

@@ -40,7 +40,7 @@ pub(super) enum Meaning {
 }
 
 impl Meaning {
-    /// `None` for what is no time of a thread.
+    /// `None` if the name is not that of a thread's time.
     fn of(name: &str) -> Option<Meaning> {
         let name = name.to_ascii_lowercase().replace('-', "_");
         if name.split('_').any(|word| NEVER_TIME.contains(&word)) {
