@@ -1,10 +1,12 @@
 //! The epoch's tables of names and call nodes. They never exceed what a collector accepts.
 
+#[cfg(feature = "ship")]
+use profiler_core::StringId;
 use profiler_core::limits::{
     AGENT_TASK_NAMES_MAX, DEPTH_MAX, DICTIONARY_FRAMES_MAX, DICTIONARY_NODES_MAX,
     DICTIONARY_STRINGS_MAX,
 };
-use profiler_core::{CallTrie, Frame, FrameId, FrameKind, NodeId, StringId, SymbolTable};
+use profiler_core::{CallTrie, Frame, FrameId, FrameKind, NodeId, SymbolTable};
 
 use crate::sampler::OTHER_THREADS;
 
@@ -69,6 +71,7 @@ impl Tables {
     }
 
     /// The id of a text; that of `[overflow]` if it is new and there is no room for it.
+    #[cfg(feature = "ship")]
     pub(crate) fn string_id(&mut self, text: &str) -> StringId {
         if self.has_room_for_strings() {
             return self.symbols.intern_string(text);
