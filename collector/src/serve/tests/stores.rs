@@ -296,6 +296,20 @@ async fn until_alike(whole: &Running, union: &Running) {
     }
 }
 
+/// The stores that `union` reads, once it knows the clocks of all. A store whose newer version it has read
+/// before that was listed has its clock at the next reading.
+async fn stores_with_clocks(union: &Running) -> Value {
+    let begin = Instant::now();
+    loop {
+        let stores = union.json("/api/v1/workers").await["stores"].take();
+        let is_known = |store: &Value| !store["clock_ahead_ns"].is_null();
+        if stores.as_array().unwrap().iter().all(is_known) {
+            return stores;
+        }
+        assert!(begin.elapsed() < PATIENCE, "a clock is not known: {stores}");
+    }
+}
+
 /// Two collectors of a place, one with all their data, and workers that ship to both.
 pub(super) struct TwoStores {
     pub(super) whole: Running,
@@ -351,7 +365,7 @@ async fn stores_are_answered_for_as_one_collector_with_all_their_data() {
     // Answers still include a stopped collector.
     one.end().await;
     until_alike(&whole, &reader).await;
-    let stores = &reader.json("/api/v1/workers").await["stores"];
+    let stores = stores_with_clocks(&reader).await;
     let names: Vec<&Value> =
         stores.as_array().unwrap().iter().map(|store| &store["name"]).collect();
     assert_eq!(names, [&json!("c1"), &json!("c2")]);
