@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use profiler_core::limits::bounded_name;
 
-use super::early::{EarlyAccount, Moment};
+use super::early::{EarlyAccount, Moment, Usage};
 use super::names::TaskContext;
 use super::ring::{RING_ROWS, RingSlot};
 use crate::clock::monotonic_ns;
@@ -78,12 +78,13 @@ impl ThreadCell {
 
     #[cold]
     fn measure_early(&self, next_word: u64) {
-        self.early.switch(next_word, monotonic_ns(), process::own_cpu_ns);
+        self.early.switch(next_word, monotonic_ns(), Usage::of_own_thread);
     }
 
     /// An agent runs: the calling thread, whose cell this is, begins to measure itself.
     pub(crate) fn begin_early(&self) {
-        self.early.begin(self.task.load(Ordering::Relaxed), Moment::of_own_thread());
+        let word = self.task.load(Ordering::Relaxed);
+        self.early.begin(word, monotonic_ns(), Usage::of_own_thread());
     }
 
     /// The word of the last task; 0 before the first.
@@ -118,7 +119,7 @@ impl ThreadCell {
 
     /// The calling thread, whose cell this is, ends.
     pub(crate) fn finish(&self) {
-        self.early.end(Moment::of_own_thread());
+        self.early.end(monotonic_ns(), Usage::of_own_thread());
         self.set_context(TaskContext::default());
         self.gone.store(true, Ordering::Release);
     }

@@ -11,7 +11,6 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
-use crate::clock::monotonic_ns;
 use crate::sys::process;
 
 /// Most tasks (with their phases) in one account; the next one closes it.
@@ -37,6 +36,9 @@ pub(crate) struct EarlyAccount {
     word: AtomicU64,
     since_ns: AtomicU64,
     since_cpu_ns: AtomicU64,
+    /// How often the thread had blocked and lost its processor when that was last read.
+    since_blocks: AtomicU64,
+    since_preemptions: AtomicU64,
     ended_ns: AtomicU64,
     ended_cpu_ns: AtomicU64,
     sums: [Sum; SUMS_MAX],
@@ -50,6 +52,26 @@ struct Sum {
     word: AtomicU64,
     elapsed_ns: AtomicU64,
     cpu_ns: AtomicU64,
+    blocks: AtomicU64,
+    preemptions: AtomicU64,
+}
+
+/// What the kernel counts of a thread.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Usage {
+    pub(crate) cpu_ns: u64,
+    /// How often it has blocked. In a time in which it did not, it waited for a processor whenever it
+    /// did not run.
+    pub(crate) blocks: u64,
+    /// How often it has lost its processor to another thread.
+    pub(crate) preemptions: u64,
+}
+
+impl Usage {
+    pub(crate) fn of_own_thread() -> Usage {
+        let [blocks, preemptions] = process::own_switches();
+        Usage { cpu_ns: process::own_cpu_ns(), blocks, preemptions }
+    }
 }
 
 /// A moment of a thread: the monotonic clock and the thread's CPU clock.
@@ -60,11 +82,6 @@ pub(crate) struct Moment {
 }
 
 impl Moment {
-    /// The calling thread's present.
-    pub(crate) fn of_own_thread() -> Moment {
-        Moment { ns: monotonic_ns(), cpu_ns: process::own_cpu_ns() }
-    }
-
     /// The moment that lies `ran_ns` earlier, if the thread ran in between.
     pub(crate) fn before(self, ran_ns: u64) -> Moment {
         let ns = self.ns.saturating_sub(ran_ns);
@@ -78,6 +95,9 @@ pub(crate) struct EarlyTime {
     pub(crate) word: u64,
     pub(crate) elapsed_ns: u64,
     pub(crate) cpu_ns: u64,
+    /// How often the thread blocked meanwhile, and how often it lost its processor to another thread.
+    pub(crate) blocks: u64,
+    pub(crate) preemptions: u64,
 }
 
 /// The content of a closed account.
@@ -109,6 +129,8 @@ impl EarlyAccount {
             word: AtomicU64::new(0),
             since_ns: AtomicU64::new(0),
             since_cpu_ns: AtomicU64::new(0),
+            since_blocks: AtomicU64::new(0),
+            since_preemptions: AtomicU64::new(0),
             ended_ns: AtomicU64::new(0),
             ended_cpu_ns: AtomicU64::new(0),
             sums: Default::default(),
@@ -119,7 +141,10 @@ impl EarlyAccount {
 /// The thread's side.
 impl EarlyAccount {
     /// Opens the account, under the current task.
-    pub(crate) fn begin(&self, word: u64, now: Moment) {
+    pub(crate) fn begin(&self, word: u64, now_ns: u64, usage: Usage) {
+        let now = Moment { ns: now_ns, cpu_ns: usage.cpu_ns };
+        self.since_blocks.store(usage.blocks, Ordering::Relaxed);
+        self.since_preemptions.store(usage.preemptions, Ordering::Relaxed);
         self.began_ns.store(now.ns, Ordering::Relaxed);
         self.began_cpu_ns.store(now.cpu_ns, Ordering::Relaxed);
         self.set_since(word, now);
@@ -130,17 +155,22 @@ impl EarlyAccount {
         self.version.load(Ordering::Relaxed) & CLOSED == 0
     }
 
-    /// The task changes at `now_ns`; `read_cpu_ns` reads the thread's CPU clock.
-    pub(crate) fn switch(&self, word: u64, now_ns: u64, read_cpu_ns: impl FnOnce() -> u64) {
+    /// The task changes at `now_ns`; `read` asks the kernel about the thread.
+    pub(crate) fn switch(&self, word: u64, now_ns: u64, read: impl FnOnce() -> Usage) {
         let version = self.version.load(Ordering::Relaxed);
         let since = self.since();
         let elapsed_ns = now_ns.saturating_sub(since.ns);
-        let cpu_ns =
-            if elapsed_ns < UNREAD_NS_MAX { since.cpu_ns + elapsed_ns } else { read_cpu_ns() };
+        let usage = if elapsed_ns < UNREAD_NS_MAX {
+            let blocks = self.since_blocks.load(Ordering::Relaxed);
+            let preemptions = self.since_preemptions.load(Ordering::Relaxed);
+            Usage { cpu_ns: since.cpu_ns + elapsed_ns, blocks, preemptions }
+        } else {
+            read()
+        };
         if !self.begin_change(version) {
             return;
         }
-        let is_added = self.add(now_ns, cpu_ns);
+        let is_added = self.add(now_ns, usage);
         if is_added {
             self.word.store(word, Ordering::Relaxed);
         }
@@ -150,15 +180,15 @@ impl EarlyAccount {
     }
 
     /// The thread ends. Called once, whether the account is open or not.
-    pub(crate) fn end(&self, now: Moment) {
+    pub(crate) fn end(&self, now_ns: u64, usage: Usage) {
         let version = self.version.load(Ordering::Relaxed);
         if self.begin_change(version) {
             // Without room for another task the sampler attributes its time.
-            self.add(now.ns, now.cpu_ns);
+            self.add(now_ns, usage);
             self.version.store((version + 2) | CLOSED, Ordering::Release);
         }
-        self.ended_cpu_ns.store(now.cpu_ns, Ordering::Relaxed);
-        self.ended_ns.store(now.ns, Ordering::Release);
+        self.ended_cpu_ns.store(usage.cpu_ns, Ordering::Relaxed);
+        self.ended_ns.store(now_ns, Ordering::Release);
     }
 
     /// Marks the account as being changed. Fails if the sampler has closed it.
@@ -177,7 +207,7 @@ impl EarlyAccount {
 
     /// Adds the time since the last change to the sum of the current task. Returns whether there
     /// was room for it.
-    fn add(&self, now_ns: u64, cpu_ns: u64) -> bool {
+    fn add(&self, now_ns: u64, usage: Usage) -> bool {
         let word = self.word.load(Ordering::Relaxed);
         let is_of_word = |sum: &&Sum| {
             !sum.used.load(Ordering::Relaxed) || sum.word.load(Ordering::Relaxed) == word
@@ -188,7 +218,9 @@ impl EarlyAccount {
         let since = self.since();
         let elapsed_ns = now_ns.saturating_sub(since.ns);
         // More than the elapsed time comes from rounding before; the rest counts at the next change.
-        let ran_ns = cpu_ns.saturating_sub(since.cpu_ns).min(elapsed_ns);
+        let ran_ns = usage.cpu_ns.saturating_sub(since.cpu_ns).min(elapsed_ns);
+        let blocks = self.since_blocks.swap(usage.blocks, Ordering::Relaxed);
+        let preemptions = self.since_preemptions.swap(usage.preemptions, Ordering::Relaxed);
         sum.used.store(true, Ordering::Relaxed);
         sum.word.store(word, Ordering::Relaxed);
         // No other thread writes.
@@ -197,6 +229,8 @@ impl EarlyAccount {
         };
         add(&sum.elapsed_ns, elapsed_ns);
         add(&sum.cpu_ns, ran_ns);
+        add(&sum.blocks, usage.blocks.saturating_sub(blocks));
+        add(&sum.preemptions, usage.preemptions.saturating_sub(preemptions));
         self.set_since(word, Moment { ns: now_ns, cpu_ns: since.cpu_ns + ran_ns });
         true
     }
@@ -241,6 +275,8 @@ impl EarlyAccount {
                 word: sum.word.load(Ordering::Relaxed),
                 elapsed_ns: sum.elapsed_ns.load(Ordering::Relaxed),
                 cpu_ns: sum.cpu_ns.load(Ordering::Relaxed),
+                blocks: sum.blocks.load(Ordering::Relaxed),
+                preemptions: sum.preemptions.load(Ordering::Relaxed),
             })
         });
         let word = self.word.load(Ordering::Relaxed);
@@ -270,6 +306,23 @@ mod tests {
 
     use super::*;
 
+    fn usage(cpu_ns: u64) -> Usage {
+        Usage { cpu_ns, ..Usage::default() }
+    }
+
+    #[test]
+    fn a_task_has_the_blocks_and_preemptions_of_its_time() {
+        let account = EarlyAccount::new();
+        let usage = |cpu_ns, blocks, preemptions| Usage { cpu_ns, blocks, preemptions };
+        account.begin(1, 1, usage(0, 4, 10));
+        account.switch(2, 1_000_001, || usage(300_000, 4, 13));
+        account.switch(1, 2_000_001, || usage(400_000, 5, 13));
+        account.end(3_000_001, usage(500_000, 5, 14));
+        let times = account.close().unwrap();
+        let counts = times.times().map(|time| (time.word, time.blocks, time.preemptions));
+        assert_eq!(counts.collect::<Vec<_>>(), [(1, 0, 4), (2, 1, 0)]);
+    }
+
     /// One part of a thread's life under a task: how long, and how much of it on a processor.
     fn parts() -> impl Strategy<Value = Vec<(u64, u64, u64)>> {
         let part = (1..6u64, 1..2_000_000u64, 0..=100u64);
@@ -283,7 +336,7 @@ mod tests {
         fn each_moment_counts_once(parts in parts(), closed_after in 0..80usize) {
             let account = EarlyAccount::new();
             let mut now = Moment { ns: 1_000, cpu_ns: 50 };
-            account.begin(parts[0].0, now);
+            account.begin(parts[0].0, now.ns, usage(now.cpu_ns));
             let mut expected: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
             let mut unread_ns = 0;
             let mut taken = None;
@@ -299,11 +352,11 @@ mod tests {
                 sum.0 += elapsed_ns;
                 sum.1 += ran_ns;
                 let next = parts.get(index + 1).map_or(0, |part| part.0);
-                account.switch(next, now.ns, || now.cpu_ns);
+                account.switch(next, now.ns, || usage(now.cpu_ns));
             }
             let at_end = taken.is_none();
             if at_end {
-                account.end(now);
+                account.end(now.ns, usage(now.cpu_ns));
             }
             let times = taken.or_else(|| account.close()).unwrap();
             prop_assert_eq!(times.since.ns, now.ns);
@@ -317,7 +370,7 @@ mod tests {
                 prop_assert_eq!(time.elapsed_ns, elapsed_ns);
                 prop_assert!(time.cpu_ns.abs_diff(cpu_ns) <= unread_ns, "{:?} {}", time, cpu_ns);
             }
-            account.switch(9, now.ns + 5_000_000, || now.cpu_ns + 5_000_000);
+            account.switch(9, now.ns + 5_000_000, || usage(now.cpu_ns + 5_000_000));
             prop_assert_eq!(account.close().unwrap().times, times.times, "nothing after the end");
         }
     }
@@ -326,12 +379,12 @@ mod tests {
     fn an_account_closes_itself_when_it_is_full_or_old() {
         let account = EarlyAccount::new();
         assert!(!account.is_open() && account.claim() && !account.claim());
-        account.begin(0, Moment { ns: 1, cpu_ns: 0 });
+        account.begin(0, 1, usage(0));
         for word in 1..=SUMS_MAX as u64 {
-            account.switch(word, 1 + word * 100_000, || word * 100_000);
+            account.switch(word, 1 + word * 100_000, || usage(word * 100_000));
             assert!(account.is_open());
         }
-        account.switch(99, 2_000_000, || 1_000_000);
+        account.switch(99, 2_000_000, || usage(1_000_000));
         assert!(!account.is_open());
         let times = account.close().unwrap();
         assert_eq!(times.times().count(), SUMS_MAX);
@@ -339,8 +392,8 @@ mod tests {
         assert_eq!((times.word, times.since), (8, Moment { ns: 800_001, cpu_ns: 800_000 }));
 
         let account = EarlyAccount::new();
-        account.begin(1, Moment { ns: 1, cpu_ns: 0 });
-        account.switch(2, OPEN_NS_MAX + 1, || 7);
+        account.begin(1, 1, usage(0));
+        account.switch(2, OPEN_NS_MAX + 1, || usage(7));
         assert!(!account.is_open());
         assert_eq!(account.close().unwrap().since, Moment { ns: OPEN_NS_MAX + 1, cpu_ns: 7 });
     }
@@ -351,7 +404,7 @@ mod tests {
     fn a_reader_and_the_thread_never_count_the_same_moment() {
         for round in 0..300 {
             let account = EarlyAccount::new();
-            account.begin(1, Moment { ns: 0, cpu_ns: 0 });
+            account.begin(1, 0, usage(0));
             let times = std::thread::scope(|threads| {
                 let reader = threads.spawn(|| {
                     for _ in 0..round {
@@ -364,7 +417,7 @@ mod tests {
                     }
                 });
                 for step in 1..=200u64 {
-                    account.switch(1 + step % 3, step * 30_000, || step * 30_000);
+                    account.switch(1 + step % 3, step * 30_000, || usage(step * 30_000));
                 }
                 reader.join().unwrap()
             });

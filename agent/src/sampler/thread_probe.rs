@@ -9,12 +9,12 @@ mod unarmed;
 
 use profiler_core::{NoStack, State, Weight};
 
-use self::early::YoungThreads;
+use self::early::{Waits, YoungThreads};
 use self::span::learn_span;
 use self::unarmed::UnarmedThread;
 use super::addresses::{AddressTrie, Attribution};
 use super::early::{Remainders, SeenStacks, Share};
-use super::files::{Activity, Files, ProbeError};
+use super::files::{Activity, Files, ProbeError, RunDelay};
 use super::memory::{self, RemoteStack};
 use super::mode::Mode;
 use super::overhead::{ClockReading, Meter};
@@ -46,6 +46,9 @@ const CONTENDED_PART: u64 = 64;
 const OFF_CPU_MIN_NS: u64 = 500_000;
 /// Most threads that are asked again in a tick while the sampler has spent more than it may.
 const ASKED_IN_DEBT: usize = 2;
+/// Most threads of a tick that wait to be asked again and are looked at, and the time between two looks.
+const WAITING_PER_TICK_MAX: usize = 8;
+const WAITING_NS: u64 = 500_000_000;
 /// Ticks between two looks at the loader's list of modules, unless unknown code is found.
 const MODULES_TICKS: u32 = 8;
 
@@ -77,6 +80,7 @@ pub(super) struct ThreadProbe {
     remainders: Remainders,
     young: YoungThreads,
     seen: SeenStacks,
+    waits: Waits,
     stack: Stack,
     remote: RemoteStack,
     /// Threads that were found gone.
@@ -106,6 +110,7 @@ impl ThreadProbe {
             remainders: Remainders::default(),
             young: YoungThreads::default(),
             seen: SeenStacks::default(),
+            waits: Waits::default(),
             stack: Stack::default(),
             remote: RemoteStack::default(),
             gone: PageVec::new(),
@@ -263,6 +268,21 @@ impl ThreadProbe {
         expired.clear();
         self.expired = expired;
         self.ask_again(threads, tick.now_ns);
+        self.look_at_waiting(threads, tick);
+    }
+
+    /// Reads how long threads have waited for a processor that are not asked again yet, a few in turn: the
+    /// kernel tells it only while they live.
+    fn look_at_waiting(&mut self, threads: &mut ThreadTable, tick: TickTimes) {
+        for _ in 0..self.to_ask.len().min(WAITING_PER_TICK_MAX) {
+            let Some(id) = self.to_ask.pop_front() else { return };
+            let Some(thread) = threads.get_mut(id) else { continue };
+            self.to_ask.push_back(id);
+            let since_ns = tick.now_ns.saturating_sub(thread.time.accounted_to_ns());
+            if since_ns > WAITING_NS && matches!(thread.observation, LastObservation::Ready) {
+                self.advance_running(thread, tick);
+            }
+        }
     }
 
     /// Asks threads that answered for their next sample: all of them, or a few in turn if the
@@ -319,14 +339,17 @@ impl ThreadProbe {
         let Some(Moment { ns: to_ns, cpu_ns }) = to else {
             return false;
         };
-        let ran_since = to_ns.saturating_sub(thread.time.ran_ns(cpu_ns));
-        self.assume_idle(thread, last_ns.min(ran_since));
+        let delay = self.files.run_delay(thread.id, &mut thread.files);
+        let waited_ns = delay.map_or(0, |delay| thread.time.new_delay_ns(delay.ns));
+        // It left the place where it was blocked when it was woken, and then waited for a processor.
+        let woken_ns = to_ns.saturating_sub(thread.time.ran_ns(cpu_ns) + waited_ns);
+        self.assume_idle(thread, last_ns.min(woken_ns));
         self.count_idle(thread);
         let since = thread.time.accounted_to_ns();
         thread.time.advance(to_ns, cpu_ns);
         let before = std::mem::replace(&mut thread.observation, LastObservation::Ready);
         self.settle_full(thread);
-        if let Some(delayed) = self.update_run_delay(thread) {
+        if let Some(delayed) = delay.map(|delay| self.set_run_delay(thread, delay)) {
             thread.contended = delayed.ns > to_ns.saturating_sub(since) / CONTENDED_PART;
             self.split_run_delay(thread, &before, delayed);
         }

@@ -23,8 +23,10 @@ pub(super) struct TimeAccount {
     delay_due_ns: u64,
     /// Time that was counted as `runnable` before the kernel reported it.
     delay_ahead_ns: u64,
-    /// All time off the processor until `accounted_to_ns`, with or without a run delay.
+    /// All time off the processor until `accounted_to_ns`, with or without a run delay, since the thread
+    /// began its first task; and the run delay then.
     all_off_cpu_ns: u64,
+    delay_before_ns: u64,
     unattributed: Unattributed,
     /// Until when samples of the running thread have said where it was.
     sampled_to_ns: u64,
@@ -55,6 +57,7 @@ impl TimeAccount {
             delay_due_ns: 0,
             delay_ahead_ns: 0,
             all_off_cpu_ns: 0,
+            delay_before_ns: 0,
             unattributed: Unattributed::default(),
             sampled_to_ns: since_ns,
             running_since_ns: since_ns,
@@ -129,9 +132,21 @@ impl TimeAccount {
 
     /// Continues at `now`. Unattributed time is not counted, because the thread has measured it itself.
     pub(super) fn restart(&mut self, now: Moment) {
-        let TimeAccount { delay_ns, all_off_cpu_ns, remainder, .. } = *self;
-        let fresh = TimeAccount::new(now.ns);
-        *self = TimeAccount { cpu_ns: now.cpu_ns, delay_ns, all_off_cpu_ns, remainder, ..fresh };
+        let TimeAccount { delay_ns, all_off_cpu_ns, delay_before_ns, remainder, .. } = *self;
+        *self = TimeAccount {
+            cpu_ns: now.cpu_ns,
+            delay_ns,
+            all_off_cpu_ns,
+            delay_before_ns,
+            remainder,
+            ..TimeAccount::new(now.ns)
+        };
+    }
+
+    /// The thread begins its first task: how it waited before tells nothing about later.
+    pub(super) fn begin_tasks(&mut self) {
+        self.all_off_cpu_ns = 0;
+        self.delay_before_ns = self.delay_ns;
     }
 
     /// Sets the thread's run delay since it began. Unattributed time off the processor becomes
@@ -147,6 +162,11 @@ impl TimeAccount {
         self.unattributed.off_cpu_ns -= delayed;
         self.unattributed.runnable_ns += delayed;
         new
+    }
+
+    /// Run delay that is not in the account yet, of `delay_ns` since the thread began.
+    pub(super) fn new_delay_ns(&self, delay_ns: u64) -> u64 {
+        delay_ns.saturating_sub(self.delay_ns)
     }
 
     /// CPU time that is not attributed to a stack yet.
@@ -242,12 +262,13 @@ impl TimeAccount {
 
     /// Takes the unattributed time off the processor of a thread that ended after its run delay was
     /// last read, when `known_ns` of that time were not run delay. Of the rest, the same part counts
-    /// as run delay as of the time before.
+    /// as run delay as of the time before; all of it if nothing is known of that: it was not seen blocked.
     pub(super) fn take_off_cpu_of_ended(&mut self, known_ns: u64, quantum_ns: u64) -> Weight {
         let since_read = self.unattributed.off_cpu_ns.saturating_sub(known_ns);
-        let before = (self.all_off_cpu_ns - since_read.min(self.all_off_cpu_ns)).max(1);
-        let delayed =
-            u128::from(since_read) * u128::from(self.delay_ns.min(before)) / u128::from(before);
+        let before = self.all_off_cpu_ns - since_read.min(self.all_off_cpu_ns);
+        let delay_ns = self.delay_ns - self.delay_before_ns;
+        let (delay_ns, before) = if before == 0 { (1, 1) } else { (delay_ns.min(before), before) };
+        let delayed = u128::from(since_read) * u128::from(delay_ns) / u128::from(before);
         let delayed = u64::try_from(delayed).unwrap_or(since_read);
         self.unattributed.off_cpu_ns -= delayed;
         let runnable = self.quantize(Weight::of(State::Runnable, delayed), quantum_ns);

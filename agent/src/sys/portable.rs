@@ -47,6 +47,11 @@ pub(crate) mod process {
         0
     }
 
+    /// Returns zeros, as [`own_cpu_ns`].
+    pub(crate) fn own_switches() -> [u64; 2] {
+        [0; 2]
+    }
+
     pub(crate) fn host_name() -> Option<String> {
         None
     }

@@ -6,6 +6,7 @@ use std::io::IoSliceMut;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::atomic::{AtomicI32, Ordering};
 
+use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::signal::Signal;
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use nix::time::{ClockId, clock_gettime};
@@ -34,6 +35,15 @@ pub(crate) fn thread_cpu_ns(thread_id: u32) -> Option<u64> {
 pub(crate) fn own_cpu_ns() -> u64 {
     // For the kernel, 0 is the calling thread.
     thread_cpu_ns(0).unwrap_or(0)
+}
+
+/// How often the calling thread has blocked, and how often it has lost its processor to another thread.
+pub(crate) fn own_switches() -> [u64; 2] {
+    let usage = getrusage(UsageWho::RUSAGE_THREAD);
+    usage.map_or([0; 2], |usage| {
+        [usage.voluntary_context_switches(), usage.involuntary_context_switches()]
+            .map(i64::unsigned_abs)
+    })
 }
 
 /// Returns the kernel's id of the calling thread.

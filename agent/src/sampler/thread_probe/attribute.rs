@@ -75,13 +75,19 @@ impl ThreadProbe {
     /// does not count it.
     pub(super) fn update_run_delay(&mut self, thread: &mut Thread) -> Option<NewDelay> {
         let total = self.files.run_delay(thread.id, &mut thread.files)?;
+        Some(self.set_run_delay(thread, total))
+    }
+
+    /// Sets how long the thread has waited for a processor. Returns what is new.
+    pub(super) fn set_run_delay(&mut self, thread: &mut Thread, total: RunDelay) -> NewDelay {
         let turns = total.turns.saturating_sub(thread.turns);
         thread.turns = total.turns;
         let ns = thread.time.set_run_delay(total.ns);
+        self.waits.add(ns, turns);
         let off_cpu_ns = thread.time.unattributed_off_cpu_ns();
         let unreported_ns = off_cpu_ns.saturating_sub(thread.known_off_cpu_ns);
         thread.known_off_cpu_ns = off_cpu_ns;
-        Some(NewDelay { ns, turns, unreported_ns })
+        NewDelay { ns, turns, unreported_ns }
     }
 
     /// Counts time for which a thread waited for a processor after it was woken: where it had been

@@ -19,11 +19,49 @@ const YOUNG_NS: u64 = 500_000_000;
 const START_WAIT_MIN_NS: u64 = 20_000_000;
 /// Most threads in a tick that are no longer young from then on; others wait for the next tick.
 const SETTLED_PER_TICK_MAX: usize = 256;
+/// Turns on a processor after which older waits count half.
+const WAITS_KEPT: u64 = 1_000;
 /// Attempts to close an account that the thread is changing, which takes some nanoseconds.
 const CLOSE_TRIES_MAX: u32 = 1_000;
 
-/// A part of a young thread's time: nanoseconds, their state, and the states whose stacks divide it.
-type EarlyPart = (u64, State, fn(State) -> bool);
+/// A part of a young thread's time in a task.
+struct EarlyPart {
+    ns: u64,
+    /// Its state; [`State::Other`] if only samples tell it.
+    state: State,
+    /// The states whose stacks divide it.
+    wanted: fn(State) -> bool,
+}
+
+/// How long threads of the program wait for a processor: the length of the wait that a moment of
+/// waiting belongs to, on average.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Waits {
+    ns: f64,
+    /// The sum of the squares of all waits.
+    squares: f64,
+    turns: u64,
+}
+
+impl Waits {
+    /// Adds the waits before some turns on a processor. Later ones count more.
+    pub(super) fn add(&mut self, ns: u64, turns: u64) {
+        if turns == 0 {
+            return;
+        }
+        if self.turns >= WAITS_KEPT {
+            *self = Waits { ns: self.ns / 2.0, squares: self.squares / 2.0, turns: self.turns / 2 };
+        }
+        self.ns += ns as f64;
+        self.squares += ns as f64 * ns as f64 / turns as f64;
+        self.turns += turns;
+    }
+
+    /// The waits before `turns` turns, as long as those of the last ones.
+    fn of_turns(self, turns: u64) -> u64 {
+        (self.squares / self.ns.max(1.0) * turns as f64) as u64
+    }
+}
 
 /// The threads that measure themselves.
 #[derive(Debug, Default)]
@@ -93,11 +131,12 @@ impl ThreadProbe {
             thread.time.restart(Moment { ns: started_ns, cpu_ns: 0 });
         }
         thread.time.advance(began.ns, began.cpu_ns);
-        if thread.time.unattributed_off_cpu_ns() > START_WAIT_MIN_NS {
+        if !thread.gone {
             self.update_run_delay(thread);
         }
         self.attribute_all(thread);
         thread.time.restart(began);
+        thread.time.begin_tasks();
         // Its earlier observations were outside of its tasks.
         thread.observation = LastObservation::Ready;
         thread.last = None;
@@ -157,6 +196,12 @@ impl ThreadProbe {
         if lives && times.times().next().is_none() && !early.is_seen() {
             // Its time waits for a sample, as that of older threads does: on a busy machine half a second
             // is too short for one.
+            let now = now_of(thread, since);
+            thread.time.restart(since);
+            thread.time.advance(now.ns, now.cpu_ns);
+            thread.known_off_cpu_ns = 0;
+            self.update_run_delay(thread);
+            self.to_ask.push_back(thread.id);
             return;
         }
         let until = early.account.ended().unwrap_or_else(|| now_of(thread, since));
@@ -164,6 +209,8 @@ impl ThreadProbe {
             word,
             elapsed_ns: until.ns.saturating_sub(since.ns),
             cpu_ns: until.cpu_ns.saturating_sub(since.cpu_ns),
+            blocks: u64::from(!lives || self.may_have_blocked(thread, &early, word)),
+            preemptions: 0,
         };
         let unseen_ns = if lives { self.take_unseen(thread, &early, &mut last) } else { 0 };
         for time in times.times().chain([last]).filter(|time| time.elapsed_ns > 0) {
@@ -177,6 +224,16 @@ impl ThreadProbe {
         thread.time.advance(until.ns, until.cpu_ns);
         thread.known_off_cpu_ns = 0;
         thread.owed = None;
+    }
+
+    /// Whether a thread that lives may have blocked in the task that it is in: it was seen blocked there,
+    /// or it is now.
+    fn may_have_blocked(&mut self, thread: &mut Thread, early: &EarlyThread, word: u64) -> bool {
+        let level = self.level_of(&thread.levels(word));
+        let is_wait = |state: State| !matches!(state, State::Cpu | State::Runnable);
+        matches!(thread.observation, LastObservation::Blocked(_))
+            || self.seen.shares(early, level, is_wait).next().is_some()
+            || !matches!(self.files.activity(thread.id, &mut thread.files), Ok(Activity::Running))
     }
 
     /// Takes the CPU time out of the last part of an account, if no sample has said where the thread
@@ -197,24 +254,50 @@ impl ThreadProbe {
         let level = self.level_of(&levels);
         let cpu_ns = time.cpu_ns.min(time.elapsed_ns);
         let off_cpu_ns = time.elapsed_ns - cpu_ns;
-        let parts: [EarlyPart; 2] = [
-            (cpu_ns, State::Cpu, |state| state == State::Cpu),
-            (off_cpu_ns, State::Other, |state| state != State::Cpu),
+        let is_wait = |state: State| !matches!(state, State::Cpu | State::Runnable);
+        let waited_ns = match time.blocks {
+            0 => off_cpu_ns,
+            // What was seen divides it.
+            _ if self.seen.shares(early, level, is_wait).next().is_some() => 0,
+            blocks => self.waits.of_turns(blocks + time.preemptions).min(off_cpu_ns),
+        };
+        let is_cpu = |state: State| state == State::Cpu;
+        let parts: [EarlyPart; 3] = [
+            EarlyPart { ns: cpu_ns, state: State::Cpu, wanted: is_cpu },
+            // It waited for a processor where it ran before and after.
+            EarlyPart { ns: waited_ns, state: State::Runnable, wanted: is_cpu },
+            EarlyPart {
+                ns: off_cpu_ns - waited_ns,
+                state: State::Other,
+                wanted: |state| state != State::Cpu,
+            },
         ];
-        for (total_ns, unseen, wanted) in parts {
-            if self.seen.shares(early, level, wanted).next().is_none() {
-                let reason = self.no_stack_reason(thread, self.samples_running());
-                let attribution = self.without_stack_below(thread, &levels, reason);
-                let time = Share { attribution, state: unseen, part: total_ns };
-                self.remainders.add(&mut self.addresses, self.quantum_ns, level, time);
-                continue;
-            }
-            let ThreadProbe { seen, remainders, addresses, quantum_ns, .. } = self;
-            let shares = seen.shares(early, level, wanted);
-            let parts = divided(total_ns, shares.clone().map(|share| share.part));
-            for (share, part) in shares.zip(parts) {
-                remainders.add(addresses, *quantum_ns, level, Share { part, ..share });
-            }
+        for part in parts.into_iter().filter(|part| part.ns > 0) {
+            self.count_early_part(thread, early, &levels, part);
+        }
+    }
+
+    fn count_early_part(
+        &mut self,
+        thread: &mut Thread,
+        early: &EarlyThread,
+        levels: &TaskLevels,
+        part: EarlyPart,
+    ) {
+        let level = self.level_of(levels);
+        let EarlyPart { ns, state, wanted } = part;
+        if self.seen.shares(early, level, wanted).next().is_none() {
+            let reason = self.no_stack_reason(thread, self.samples_running());
+            let attribution = self.without_stack_below(thread, levels, reason);
+            let time = Share { attribution, state, part: ns };
+            return self.remainders.add(&mut self.addresses, self.quantum_ns, level, time);
+        }
+        let ThreadProbe { seen, remainders, addresses, quantum_ns, .. } = self;
+        let shares = seen.shares(early, level, wanted);
+        let parts = divided(ns, shares.clone().map(|share| share.part));
+        for (share, part) in shares.zip(parts) {
+            let state = if state == State::Other { share.state } else { state };
+            remainders.add(addresses, *quantum_ns, level, Share { part, state, ..share });
         }
     }
 
@@ -262,4 +345,22 @@ fn now_of(thread: &Thread, since: Moment) -> Moment {
         _ => seen,
     };
     Moment { ns: moment.ns.max(since.ns), cpu_ns: moment.cpu_ns.max(since.cpu_ns) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_waits_count_for_as_long_as_they_are() {
+        let mut waits = Waits::default();
+        assert_eq!(waits.of_turns(3), 0, "nothing is known");
+        (0..100).for_each(|_| waits.add(1_000, 1));
+        assert_eq!(waits.of_turns(2), 2_000);
+        waits.add(900_000, 1);
+        let long = waits.of_turns(1);
+        assert!((800_000..900_000).contains(&long), "nine tenths of the time is in it: {long}");
+        (0..4 * WAITS_KEPT).for_each(|_| waits.add(1_000, 1));
+        assert!(waits.of_turns(1) < 100_000, "it was long ago");
+    }
 }
