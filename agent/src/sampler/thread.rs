@@ -14,6 +14,7 @@ use super::time_account::TimeAccount;
 use super::visits::Pace;
 use super::wait::WaitSite;
 use crate::registry::{Moment, NameId, TaskContext, ThreadCell};
+use crate::sys::process;
 use crate::sys::task_list::ThreadName;
 
 /// A thread that is expected to block the signal for this long is reported: it has done so for at least
@@ -37,6 +38,9 @@ pub(super) struct Thread {
     /// While it is young and measures itself.
     pub(super) early: Option<EarlyThread>,
     pub(super) time: TimeAccount,
+    /// Its CPU clock when that was last read. The account may be some microseconds ahead of it, because a
+    /// young thread does not read its clock after a short part.
+    clock_ns: u64,
     /// When it was first seen.
     since_ns: u64,
     /// The frame that it is counted under, once needed.
@@ -153,6 +157,7 @@ impl Thread {
             seen_task_word: 0,
             early: None,
             time: TimeAccount::new(since_ns),
+            clock_ns: 0,
             since_ns,
             frame: None,
             observation: LastObservation::Ready,
@@ -197,6 +202,15 @@ impl Thread {
         let started_ns = started_ns.clamp(self.since_ns, now_ns);
         self.since_ns = started_ns;
         self.time = TimeAccount::new(started_ns);
+    }
+
+    /// Reads its CPU clock; `None` if it has ended. A clock that has gone backwards is that of another
+    /// thread with its id.
+    pub(super) fn read_clock(&mut self) -> Option<u64> {
+        let clock_ns =
+            process::thread_cpu_ns(self.id).filter(|read_ns| *read_ns >= self.clock_ns)?;
+        self.clock_ns = clock_ns;
+        Some(clock_ns)
     }
 
     /// The moment at which it ended, if it recorded one.

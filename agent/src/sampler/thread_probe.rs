@@ -205,7 +205,7 @@ impl ThreadProbe {
 
     /// Counts all time of a thread until `now`, at the end of sampling; or finds that it is gone.
     pub(super) fn count_to_the_end(&mut self, thread: &mut Thread, now: u64) {
-        let Some(cpu_ns) = process::thread_cpu_ns(thread.id) else {
+        let Some(cpu_ns) = thread.read_clock() else {
             return self.mark_gone(thread);
         };
         self.assume_idle(thread, now.saturating_sub(thread.time.ran_ns(cpu_ns)));
@@ -330,7 +330,7 @@ impl ThreadProbe {
         if thread.time.accounted_to_ns() >= now_ns {
             return !thread.gone;
         }
-        let cpu_ns = process::thread_cpu_ns(thread.id);
+        let cpu_ns = thread.read_clock();
         if cpu_ns.is_none() {
             self.mark_gone(thread);
         }
@@ -422,15 +422,10 @@ impl ThreadProbe {
 
     /// Visits a thread at a tick. Returns whether it may have been elsewhere since its last visit.
     pub(super) fn visit(&mut self, thread: &mut Thread, now: u64) -> bool {
-        let Some(cpu_ns) = process::thread_cpu_ns(thread.id) else {
+        let Some(cpu_ns) = thread.read_clock() else {
             self.mark_gone(thread);
             return false;
         };
-        if thread.time.cpu_ns() > cpu_ns {
-            // A clock does not go backwards: another thread has its id.
-            self.mark_gone(thread);
-            return false;
-        }
         let was_new = thread.is_new;
         if was_new {
             self.adopt(thread, now);

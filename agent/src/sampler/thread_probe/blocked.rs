@@ -15,7 +15,7 @@ impl ThreadProbe {
         if !self.mode.uses_blocked() {
             return;
         }
-        let Some(cpu_ns) = process::thread_cpu_ns(thread.id) else {
+        let Some(cpu_ns) = thread.read_clock() else {
             return self.mark_gone(thread);
         };
         match self.files.activity(thread.id, &mut thread.files) {
@@ -35,7 +35,7 @@ impl ThreadProbe {
     /// Whether the thread waits for a processor now: it is neither blocked nor does its CPU clock, which
     /// was in its account some microseconds ago, advance.
     pub(super) fn waits_for_processor(&mut self, thread: &mut Thread) -> bool {
-        let cpu_ns = process::thread_cpu_ns(thread.id);
+        let cpu_ns = thread.read_clock();
         cpu_ns.is_some_and(|cpu_ns| thread.time.ran_ns(cpu_ns) == 0)
             && matches!(self.files.activity(thread.id, &mut thread.files), Ok(Activity::Running))
     }
@@ -127,7 +127,7 @@ impl ThreadProbe {
             let registers = Registers::of_caller(site.pc, site.sp, None);
             unwinder.unwind(registers, |address| remote.read(address), stack);
             let state = site.state();
-            let Some(cpu_after) = process::thread_cpu_ns(thread.id) else {
+            let Some(cpu_after) = thread.read_clock() else {
                 return self.mark_gone(thread);
             };
             if cpu_after == cpu_ns {
