@@ -31,6 +31,7 @@ pub(crate) struct Recorded {
     totals: Vec<TaskTotals>,
     ticks: Ticks,
     lost_tasks: u64,
+    lost_unseen_ns: u64,
     telemetry: Telemetry,
     lost_telemetry: u64,
     aggregated_tasks: u64,
@@ -68,6 +69,7 @@ impl Recorder {
             totals: recorded.totals,
             ticks: recorded.ticks,
             lost_tasks: recorded.lost_tasks,
+            lost_unseen_ns: recorded.lost_unseen_ns,
             telemetry: recorded.telemetry,
             lost_telemetry: recorded.lost_telemetry,
             aggregated_tasks: recorded.aggregated_tasks,
@@ -87,6 +89,7 @@ impl Sink for Recorder {
         recorded.aggregated_tasks += batch.aggregated_tasks;
         recorded.ticks += batch.span.map_or(Ticks::default(), |span| span.ticks);
         recorded.lost_tasks += batch.lost_tasks;
+        recorded.lost_unseen_ns += batch.lost_unseen_ns;
         recorded.tasks.extend(batch.tasks.into_iter().map(|task| (task.id, task)));
         while recorded.tasks.len() > TASKS_MAX {
             recorded.tasks.pop_first();

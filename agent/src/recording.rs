@@ -22,6 +22,8 @@ pub struct Recording {
     pub aggregated_tasks: u64,
     /// Ticks of the sampler over the recorded time.
     pub ticks: Ticks,
+    /// Thread time that the kernel has shown and the sampler has not counted, in nanoseconds.
+    pub lost_unseen_ns: u64,
     /// Tasks without a row, because a queue had no room for their end.
     pub lost_tasks: u64,
     /// Transfers, resource samples, expected tasks and named runs.

@@ -19,8 +19,10 @@ pub struct ShipReport {
     pub lost_rejected_ns: u64,
     /// Acknowledged, then lost by a collector that keeps nothing on disk.
     pub lost_by_collector_ns: u64,
-    /// Dropped, because a queue of the agent was full.
+    /// Dropped, because a queue of the agent was full, or not counted.
     pub lost_queue_ns: u64,
+    /// Thread time in `lost_queue_ns` that the kernel has shown and the sampler has not counted.
+    pub lost_unseen_ns: u64,
     /// Rows of tasks that were lost, for any of these reasons.
     pub lost_tasks: u64,
     /// Transfers, resource samples and other telemetry that was lost, for any of these reasons.

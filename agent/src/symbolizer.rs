@@ -21,8 +21,8 @@ use crate::ledger::{Ledger, SealedTasks};
 use crate::log;
 use crate::registry;
 use crate::sampler::{
-    AddressFrame, CycleReceiver, OverheadCounters, RawCycle, RawDelta, RawThread, RawThreadDump,
-    SamplerOptions, TreeDelta,
+    AddressFrame, CycleReceiver, Difference, OverheadCounters, RawCycle, RawDelta, RawThread,
+    RawThreadDump, SamplerOptions, TreeDelta,
 };
 use crate::symbols::{Address, Resolver};
 use crate::sync::lock;
@@ -39,6 +39,9 @@ const DRAIN_INTERVAL: Duration = Duration::from_millis(25);
 const QUIET_DRAIN_INTERVAL: Duration = Duration::from_millis(75);
 /// A drain that finds at most this many rows is quiet.
 const QUIET_ROWS: usize = 256;
+
+/// Time between two log lines about differences between the sampler's sums and the kernel's.
+const LOGGED_EVERY_NS: u64 = 60_000_000_000;
 
 /// Time between two pieces of symbols for the collector: at most 1 MiB a second.
 #[cfg(feature = "ship")]
@@ -75,6 +78,8 @@ pub(crate) struct Symbolizer {
     resolver: Resolver,
     /// Whether the log has a warning about functions without names.
     warned_unnamed: bool,
+    /// The end of the cycle whose difference was logged last.
+    logged_ns: Option<u64>,
     /// Whether the collector may ask for symbols.
     #[cfg(feature = "ship")]
     symbol_upload: bool,
@@ -102,6 +107,7 @@ impl Symbolizer {
             telemetry: TelemetryCollector::new(options.resource_interval),
             resolver: Resolver::of_this_process(options.symbols).until(names_until),
             warned_unnamed: false,
+            logged_ns: None,
             #[cfg(feature = "ship")]
             symbol_upload: options.symbol_upload,
             #[cfg(feature = "ship")]
@@ -205,7 +211,33 @@ impl Symbolizer {
         let threads = translate(&raw.tree.threads);
         let span = Span { range, quantum_ns: raw.quantum_ns, ticks: raw.ticks };
         let samples = Batch::of_samples(span, delta, threads);
-        self.with_rows(Batch { lost_queue_ns: raw.tree.lost_ns, ..samples })
+        self.log_difference(raw);
+        let lost_unseen_ns = raw.difference.missing_ns;
+        let lost_queue_ns = raw.tree.lost_ns + lost_unseen_ns;
+        self.with_rows(Batch { lost_queue_ns, lost_unseen_ns, ..samples })
+    }
+
+    /// Logs a difference between the sampler's sums and the kernel's, at most one in [`LOGGED_EVERY_NS`].
+    fn log_difference(&mut self, raw: &RawCycle) {
+        let Difference { missing_ns, excess_ns } = raw.difference;
+        let is_recent = |logged: u64| raw.stop_ns.saturating_sub(logged) < LOGGED_EVERY_NS;
+        if missing_ns + excess_ns == 0 || self.logged_ns.is_some_and(is_recent) {
+            return;
+        }
+        self.logged_ns = Some(raw.stop_ns);
+        let [missing, excess] = [missing_ns, excess_ns].map(Duration::from_nanos);
+        let Ticks { made, expected, .. } = raw.ticks;
+        log::emit(move || {
+            if !missing.is_zero() {
+                tracing::warn!(
+                    "{missing:.2?} of thread time was not sampled and counts as lost; the sampler made {made} of \
+                     {expected} ticks in the last second"
+                );
+            }
+            if !excess.is_zero() {
+                tracing::warn!("{excess:.2?} more CPU time was counted than the process has used");
+            }
+        });
     }
 
     /// Adds the tasks and telemetry since the last batch.

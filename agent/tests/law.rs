@@ -353,6 +353,8 @@ struct Outcome {
     cpu_turns: Duration,
     /// CPU time in the wrong one of the tasks, summed over them.
     misplaced: Duration,
+    /// Time of threads that the agent itself reports as not counted.
+    lost: Duration,
     ticks: f64,
 }
 
@@ -437,6 +439,7 @@ fn compare(recording: &Recording, truths: &[Truth]) -> Outcome {
     let all: Duration = profile.values().map(|[_, _, all]| *all).sum();
     let all_cpu: Duration = profile.values().map(|[cpu, ..]| *cpu).sum();
     outcome.process_cpu[1] = all_cpu;
+    outcome.lost = Duration::from_nanos(recording.lost_unseen_ns);
     outcome.threads[1] = all;
     outcome
 }
@@ -467,7 +470,7 @@ fn violations(program: Program, outcome: &Outcome, bounds: Bounds) -> Vec<&'stat
         (
             "thread time",
             (outcome.threads[0].mul_f64(1.0 - bounds.missing)..outcome.threads_max.mul_f64(1.01))
-                .contains(&outcome.threads[1]),
+                .contains(&(outcome.threads[1] + outcome.lost)),
         ),
         ("time in the tasks", is_near(outcome.elapsed, bounds.elapsed, each(tick) + outcome.turns)),
         (

@@ -46,8 +46,11 @@ pub(crate) struct Batch {
     pub(crate) lost_tasks: u64,
     /// Telemetry that found a queue full.
     pub(crate) lost_telemetry: u64,
-    /// Weight that found no memory on its way to the symbolizer, in nanoseconds; it is not in `delta`.
+    /// Weight that found no memory on its way to the symbolizer, or was not counted, in nanoseconds; it is not
+    /// in `delta`.
     pub(crate) lost_queue_ns: u64,
+    /// Thread time in `lost_queue_ns` that the kernel has shown and the sampler has not counted.
+    pub(crate) lost_unseen_ns: u64,
 }
 
 impl Batch {

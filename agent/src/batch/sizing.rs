@@ -77,6 +77,7 @@ impl Batch {
         self.lost_tasks = self.lost_tasks.saturating_add(later.lost_tasks);
         self.lost_telemetry = self.lost_telemetry.saturating_add(later.lost_telemetry);
         self.lost_queue_ns = self.lost_queue_ns.saturating_add(later.lost_queue_ns);
+        self.lost_unseen_ns = self.lost_unseen_ns.saturating_add(later.lost_unseen_ns);
         self
     }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use profiler_core::limits::AGENT_NODES_MAX;
 use profiler_core::{FrameId, NoStack, NodeId, Weight};
 
+use super::audit::Times;
 use super::page_map::PageMap;
 use super::page_trie::{Full, PageTrie, RawDelta};
 use super::sys::modules::Module;
@@ -89,6 +90,8 @@ pub(super) struct AddressTrie {
     sealed_nodes: u32,
     /// Time for which there was no memory, since the last seal.
     lost_ns: u64,
+    /// All time that was added.
+    added: Times,
 }
 
 impl AddressTrie {
@@ -102,6 +105,7 @@ impl AddressTrie {
             sealed_frames: 0,
             sealed_nodes: 1,
             lost_ns: 0,
+            added: Times::default(),
         };
         addresses.set_modules(modules);
         addresses
@@ -168,8 +172,14 @@ impl AddressTrie {
     /// Counts a weight at its stack and at its thread.
     pub(super) fn add(&mut self, attribution: Attribution, weight: Weight) {
         self.add_at_stack(attribution.node, weight);
+        self.added += Times::of(weight);
         // Without memory, only the split by thread lacks it.
         let _ = self.trie.add_weight(attribution.thread, weight);
+    }
+
+    /// All time that was added so far.
+    pub(super) fn added(&self) -> Times {
+        self.added
     }
 
     fn add_at_stack(&mut self, node: NodeId, weight: Weight) {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use profiler_core::{NodeId, State, Weight};
 
 use super::addresses::{AddressTrie, Attribution};
+use super::audit::Times;
 use super::page_map::PageMap;
 use crate::registry::EarlyAccount;
 use crate::sys::page_vec::PageVec;
@@ -174,6 +175,11 @@ impl Remainders {
         let sum = *rest + time.part;
         *rest = sum % quantum_ns;
         tree.add(time.attribution, Weight::of(time.state, sum - *rest));
+    }
+
+    /// The sum of all remainders.
+    pub(super) fn sum(&self) -> Times {
+        self.0.values().fold(Times::default(), |sum, (weight, _)| sum + Times::of(*weight))
     }
 
     /// Sampling ends: rounds each remainder to whole quanta.

@@ -11,7 +11,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 
 use super::wait::WaitSite;
 use crate::sys::file::CheckedFile;
-use crate::sys::task_list::TaskPath;
+use crate::sys::task_list::{self, TaskPath};
 
 const TASKS: &str = "/proc/self/task";
 /// Most files that are kept open; and at most 1/16 of the process's descriptors.
@@ -76,15 +76,21 @@ impl Files {
         self.short_ticks = self.short_ticks.saturating_sub(1);
     }
 
-    /// A number that changes when threads start or end (unless as many start as end).
+    /// The number of this process's threads.
     pub(super) fn thread_count(&mut self) -> Option<u64> {
-        if let Some(count) = self.tasks.as_ref().and_then(CheckedFile::links_if_same) {
-            return Some(count);
+        let links = self.task_links()?;
+        // The folder's own links are not threads.
+        links.checked_sub(task_list::DOTS)
+    }
+
+    fn task_links(&mut self) -> Option<u64> {
+        if let Some(links) = self.tasks.as_ref().and_then(CheckedFile::links_if_same) {
+            return Some(links);
         }
         let opened = File::open(TASKS).ok().and_then(CheckedFile::new);
-        let count = opened.as_ref().and_then(CheckedFile::links_if_same);
+        let links = opened.as_ref().and_then(CheckedFile::links_if_same);
         self.tasks = opened.filter(|_| self.keep_tasks);
-        count.or_else(|| Some(fs::metadata(TASKS).ok()?.nlink()))
+        links.or_else(|| Some(fs::metadata(TASKS).ok()?.nlink()))
     }
 
     /// The thread's activity, read without a signal.

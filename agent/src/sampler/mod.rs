@@ -15,6 +15,7 @@
 //! while the sampler runs), [`overhead`] (what it costs, and the limit).
 
 mod addresses;
+mod audit;
 mod cycles;
 mod early;
 mod files;
@@ -45,6 +46,7 @@ mod wait;
 pub use self::unwind::fuzzing;
 
 pub(crate) use self::addresses::{AddressFrame, CodeModule, TreeDelta};
+pub(crate) use self::audit::Difference;
 pub(crate) use self::cycles::{CycleReceiver, cycles};
 pub(crate) use self::options::SamplerOptions;
 pub(crate) use self::overhead::OverheadCounters;

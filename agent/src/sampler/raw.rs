@@ -4,6 +4,7 @@ use profiler_core::limits::DUMP_THREADS_MAX;
 use profiler_core::{StateSet, Ticks};
 
 use super::addresses::TreeDelta;
+use super::audit::Difference;
 use super::thread::{LastCounted, Thread};
 use crate::sys::page_vec::PageVec;
 
@@ -19,6 +20,8 @@ pub(crate) struct RawCycle {
     /// States whose weight is wanted.
     pub(crate) states: StateSet,
     pub(crate) tree: TreeDelta,
+    /// Between what was counted and what the kernel shows.
+    pub(crate) difference: Difference,
     /// The thread dump that was requested, by nodes of this tree and earlier ones.
     pub(crate) dump: Option<RawThreadDump>,
 }

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use profiler_core::{FrameId, State};
 
 use super::addresses::{AddressFrame, Attribution, TaskLevels};
+use super::audit::Times;
 use super::early::EarlyThread;
 use super::files::ThreadFiles;
 use super::sys::request::Request;
@@ -211,6 +212,17 @@ impl Thread {
             process::thread_cpu_ns(self.id).filter(|read_ns| *read_ns >= self.clock_ns)?;
         self.clock_ns = clock_ns;
         Some(clock_ns)
+    }
+
+    /// Its time until `now_ns` that is not counted yet.
+    pub(super) fn uncounted(&mut self, now_ns: u64) -> Times {
+        let clock_ns = self.read_clock().unwrap_or(self.time.cpu_ns());
+        let until = self.end().unwrap_or(Moment { ns: now_ns, cpu_ns: clock_ns });
+        match &self.early {
+            // Its own account has it.
+            Some(early) => Times::between(early.account.began(), until) + self.time.remainders(),
+            None => self.time.uncounted(until),
+        }
     }
 
     /// The moment at which it ended, if it recorded one.

@@ -103,6 +103,12 @@ impl ThreadList {
         changes
     }
 
+    /// Time until `now` of the threads that are not found yet, beside `known` ones and the sampler's own.
+    pub(super) fn unknown_ns(&self, now: u64, known: usize) -> u64 {
+        let unknown = self.count.unwrap_or(0).saturating_sub(known as u64 + 1);
+        unknown.saturating_mul(now.saturating_sub(self.complete_ns))
+    }
+
     fn look_ticks(&self) -> u32 {
         if self.ticks_since_change < BUSY_TICKS { LOOK_TICKS_BUSY } else { LOOK_TICKS }
     }

@@ -1,11 +1,13 @@
 //! The tick loop.
 
+use std::ops::Add;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use profiler_core::wire::SignalBlocked;
 use profiler_core::{FrameId, State, Ticks};
 
+use super::audit::{Audit, Shown, Times};
 use super::cycles::CycleSender;
 use super::mode::Mode;
 use super::options::SamplerOptions;
@@ -25,7 +27,7 @@ use super::visits::Visits;
 use crate::SamplerMode;
 use crate::clock::monotonic_ns;
 use crate::control::{Control, DesiredSettings};
-use crate::registry::ThreadCell;
+use crate::registry::{Moment, ThreadCell};
 use crate::sys::page_vec::PageVec;
 use crate::sys::{process, processor};
 use crate::{log, registry, run, threads};
@@ -48,6 +50,7 @@ pub(crate) struct Sampler {
     thread_list: ThreadList,
     visits: Visits,
     task_words: TaskWords,
+    audit: Audit,
     probe: ThreadProbe,
     own_id: u32,
     own_time: TimeAccount,
@@ -114,6 +117,7 @@ impl Sampler {
             thread_list: ThreadList::default(),
             visits: Visits::new(options.interval_ns),
             task_words: TaskWords::default(),
+            audit: Audit::default(),
             probe,
             own_id,
             own_time,
@@ -166,12 +170,17 @@ impl Sampler {
         let run_started = self.run_started(now);
         let is_complete =
             run_started || now.saturating_sub(self.cycle_start_ns) >= self.options.cycle_ns;
+        let is_audited = is_complete || last;
+        let cpu_ns = is_audited.then(process::process_cpu_ns).flatten();
         if last {
             self.threads.iter_mut().for_each(|thread| self.probe.count_to_the_end(thread, now));
             self.remove_gone(now);
             self.probe.finish_remainders();
         } else if has_new_settings || is_complete || self.schedule.is_dump_in_progress() {
             self.count_seen(now);
+        }
+        if let Some(cpu_ns) = cpu_ns {
+            self.audit(now, cpu_ns, last);
         }
         let request = self.schedule.dump_due(&self.control);
         if last || has_new_settings || is_complete || request.is_some() {
@@ -331,6 +340,7 @@ impl Sampler {
                 quantum_ns: self.options.quantum_ns(),
                 states: self.schedule.settings.states,
                 tree,
+                difference: self.audit.found(),
                 dump,
             };
             if last {
@@ -341,6 +351,7 @@ impl Sampler {
             cycles.try_send(cycle).map_err(|back| back.tree)
         });
         if sealed {
+            self.audit.set_sent();
             self.cycle_start_ns = stop_ns;
             self.next_run = run::next_id();
             self.ticks = Ticks::default();
@@ -349,6 +360,25 @@ impl Sampler {
             }
         }
         sealed
+    }
+
+    /// Compares what was counted until this tick with what the kernel shows.
+    fn audit(&mut self, now: u64, cpu_before_ns: u64, last: bool) {
+        if self.probe.mode().is_off() {
+            return self.audit.restart();
+        }
+        if !last && !self.audit.is_due(self.threads.len()) {
+            return;
+        }
+        let own = Moment { ns: now, cpu_ns: process::thread_cpu_ns(self.own_id).unwrap_or(0) };
+        let mut counted = self.probe.counted() + self.own_time.uncounted(own);
+        if !last {
+            let uncounted = self.threads.iter_mut().map(|thread| thread.uncounted(now));
+            counted = uncounted.fold(counted, Times::add);
+        }
+        let cpu_after_ns = process::process_cpu_ns().unwrap_or(0);
+        let unknown_ns = self.thread_list.unknown_ns(now, self.threads.len());
+        self.audit.check(counted, Shown { cpu_before_ns, cpu_after_ns, unknown_ns }, last);
     }
 
     /// Checks that are made once per cycle.
@@ -407,6 +437,7 @@ impl Sampler {
     fn refresh_threads(&mut self, now: u64) -> PageVec<u32> {
         let count = self.probe.files.thread_count();
         let times = TickTimes { now_ns: now, last_ns: self.last_tick_ns };
+        self.audit.pass(now, count.unwrap_or(0));
         let changes = self.thread_list.update(times, count, &self.threads, self.own_id);
         for id in changes.started.iter() {
             self.add_thread(*id, changes.started_after_ns, changes.is_first);
@@ -538,6 +569,7 @@ impl Sampler {
                 self.probe.remove(thread);
             }
             self.thread_list.clear();
+            self.audit.restart();
             self.schedule.cancel_dump();
         }
         self.apply(desired, now);

@@ -2,6 +2,7 @@
 
 use profiler_core::{State, Weight};
 
+use super::audit::Times;
 use crate::registry::Moment;
 
 /// A thread's time: the part that is counted, and the part that is not attributed to a stack yet.
@@ -69,6 +70,20 @@ impl TimeAccount {
     /// CPU time that is not in the account yet.
     pub(super) fn ran_ns(&self, cpu_ns: u64) -> u64 {
         cpu_ns.saturating_sub(self.cpu_ns)
+    }
+
+    /// Time until `until` that is not counted yet.
+    pub(super) fn uncounted(&self, until: Moment) -> Times {
+        let Unattributed { cpu_ns, runnable_ns, off_cpu_ns, woken_ns } = self.unattributed;
+        let unattributed = Weight::of(State::Cpu, cpu_ns)
+            + Weight::of(State::Other, runnable_ns + off_cpu_ns + woken_ns);
+        let accounted = Moment { ns: self.accounted_to_ns, cpu_ns: self.cpu_ns };
+        Times::between(accounted, until) + Times::of(unattributed) + self.remainders()
+    }
+
+    /// Remainders below a quantum.
+    pub(super) fn remainders(&self) -> Times {
+        Times::of(self.remainder)
     }
 
     /// CPU time that is counted or unattributed.

@@ -83,6 +83,8 @@ pub(crate) struct OutboxAccount {
     pub(crate) lost_rejected_ns: u64,
     pub(crate) lost_by_collector_ns: u64,
     pub(crate) lost_queue_ns: u64,
+    /// Thread time in it that the sampler has not counted.
+    pub(crate) lost_unseen_ns: u64,
     /// Rows of tasks that were rejected, or had no room here or in an earlier queue.
     pub(crate) lost_tasks: u64,
     /// The same for telemetry.
@@ -102,6 +104,7 @@ impl AddAssign for OutboxAccount {
             lost_rejected_ns,
             lost_by_collector_ns,
             lost_queue_ns,
+            lost_unseen_ns,
             lost_tasks,
             lost_telemetry,
             aggregated_tasks,
@@ -114,6 +117,7 @@ impl AddAssign for OutboxAccount {
             (lost_rejected_ns, other.lost_rejected_ns),
             (lost_by_collector_ns, other.lost_by_collector_ns),
             (lost_queue_ns, other.lost_queue_ns),
+            (lost_unseen_ns, other.lost_unseen_ns),
             (lost_tasks, other.lost_tasks),
             (lost_telemetry, other.lost_telemetry),
             (aggregated_tasks, other.aggregated_tasks),
@@ -164,6 +168,7 @@ pub(crate) struct Outbox {
     queue_ns: u64,
     lost_tasks: u64,
     lost_telemetry: u64,
+    lost_unseen_ns: u64,
     aggregated_tasks: u64,
 }
 
@@ -195,6 +200,7 @@ impl Outbox {
             queue_ns: 0,
             lost_tasks: 0,
             lost_telemetry: 0,
+            lost_unseen_ns: 0,
             aggregated_tasks: 0,
         }
     }
@@ -204,9 +210,11 @@ impl Outbox {
     pub(crate) fn push(&mut self, mut batch: Batch) {
         let lost_tasks = std::mem::take(&mut batch.lost_tasks);
         let lost_telemetry = std::mem::take(&mut batch.lost_telemetry);
+        let lost_unseen_ns = std::mem::take(&mut batch.lost_unseen_ns);
         let aggregated_tasks = std::mem::take(&mut batch.aggregated_tasks);
         self.lost_tasks = self.lost_tasks.saturating_add(lost_tasks);
         self.lost_telemetry = self.lost_telemetry.saturating_add(lost_telemetry);
+        self.lost_unseen_ns = self.lost_unseen_ns.saturating_add(lost_unseen_ns);
         self.aggregated_tasks = self.aggregated_tasks.saturating_add(aggregated_tasks);
         self.resend.update_telemetry(&batch.telemetry);
         for task in &batch.tasks {
@@ -253,6 +261,7 @@ impl Outbox {
             lost_queue_ns: queue_ns,
             lost_telemetry: self.lost_telemetry,
             aggregated_tasks: self.aggregated_tasks,
+            lost_unseen_ns: self.lost_unseen_ns,
         })
     }
 
@@ -389,6 +398,7 @@ impl Outbox {
             lost_rejected_ns: self.refused_ns,
             lost_by_collector_ns: self.lost_by_collector_ns,
             lost_queue_ns: sum(&mut unsettled.chain([self.queue_ns])),
+            lost_unseen_ns: self.lost_unseen_ns,
             lost_tasks: self.lost_tasks,
             lost_telemetry: self.lost_telemetry,
             aggregated_tasks: self.aggregated_tasks,

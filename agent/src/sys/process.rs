@@ -27,8 +27,7 @@ pub(crate) fn cpu_clock_of(thread_id: u32) -> libc::clockid_t {
 
 /// CPU time of a thread of this process, in nanoseconds; `None` if there is no such thread.
 pub(crate) fn thread_cpu_ns(thread_id: u32) -> Option<u64> {
-    let time = clock_gettime(ClockId::from_raw(cpu_clock_of(thread_id))).ok()?;
-    Some(u64::try_from(time.tv_sec()).ok()? * 1_000_000_000 + u64::try_from(time.tv_nsec()).ok()?)
+    clock_ns(ClockId::from_raw(cpu_clock_of(thread_id)))
 }
 
 /// CPU time of the calling thread, in nanoseconds; 0 if the system refuses to tell.
@@ -44,6 +43,16 @@ pub(crate) fn own_switches() -> [u64; 2] {
         [usage.voluntary_context_switches(), usage.involuntary_context_switches()]
             .map(i64::unsigned_abs)
     })
+}
+
+/// Returns the CPU time of the whole process, also of threads that have ended.
+pub(crate) fn process_cpu_ns() -> Option<u64> {
+    clock_ns(ClockId::CLOCK_PROCESS_CPUTIME_ID)
+}
+
+fn clock_ns(clock: ClockId) -> Option<u64> {
+    let time = clock_gettime(clock).ok()?;
+    Some(u64::try_from(time.tv_sec()).ok()? * 1_000_000_000 + u64::try_from(time.tv_nsec()).ok()?)
 }
 
 /// Returns the kernel's id of the calling thread.

@@ -22,7 +22,7 @@ use super::page_vec::PageVec;
 
 const TASKS: &str = "/proc/self/task";
 /// Entries before the first thread: `.` and `..`.
-const DOTS: u64 = 2;
+pub(crate) const DOTS: u64 = 2;
 
 /// The ids of all threads of this process.
 ///

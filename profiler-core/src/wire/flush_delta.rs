@@ -108,6 +108,7 @@ fn each(a: v1::LossAccount, b: v1::LossAccount, of: impl Fn(u64, u64) -> u64) ->
         lost_tasks: of(a.lost_tasks, b.lost_tasks),
         lost_queue_ns: of(a.lost_queue_ns, b.lost_queue_ns),
         lost_telemetry: of(a.lost_telemetry, b.lost_telemetry),
+        lost_unseen_ns: of(a.lost_unseen_ns, b.lost_unseen_ns),
         aggregated_tasks: of(a.aggregated_tasks, b.aggregated_tasks),
     }
 }
@@ -150,7 +151,7 @@ mod tests {
     }
 
     fn account() -> impl Strategy<Value = v1::LossAccount> {
-        prop::array::uniform7(number()).prop_map(|[a, b, c, d, e, f, g]| v1::LossAccount {
+        prop::array::uniform8(number()).prop_map(|[a, b, c, d, e, f, g, h]| v1::LossAccount {
             accepted_ns: a,
             lost_rejected_ns: b,
             lost_by_collector_ns: c,
@@ -158,6 +159,7 @@ mod tests {
             lost_queue_ns: e,
             lost_telemetry: f,
             aggregated_tasks: g,
+            lost_unseen_ns: h,
         })
     }
 

@@ -470,7 +470,7 @@ pub struct LossAccount {
     /// Task rows dropped from a full queue.
     #[prost(uint64, tag = "4")]
     pub lost_tasks: u64,
-    /// Weight dropped from a full queue of the agent.
+    /// Weight dropped from a full queue of the agent, or not counted.
     #[prost(uint64, tag = "5")]
     pub lost_queue_ns: u64,
     /// Transfers and resource samples dropped from a full queue.
@@ -479,6 +479,10 @@ pub struct LossAccount {
     /// Tasks that ended and are in totals only, over the limit on rows per second.
     #[prost(uint64, tag = "7")]
     pub aggregated_tasks: u64,
+    /// Thread time in lost_queue_ns that the kernel of the agent's machine has shown and the sampler has not
+    /// counted.
+    #[prost(uint64, tag = "8")]
+    pub lost_unseen_ns: u64,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Welcome {

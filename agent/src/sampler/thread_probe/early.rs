@@ -9,6 +9,7 @@ use super::*;
 use crate::clock::monotonic_ns;
 use crate::registry::{EarlyAccount, EarlyTime, EarlyTimes, ThreadCell};
 use crate::sampler::addresses::TaskLevels;
+use crate::sampler::audit::Times;
 use crate::sampler::early::{EarlyThread, divided};
 use crate::sys::task_list::ThreadName;
 
@@ -81,6 +82,11 @@ impl ThreadProbe {
     /// Rounds the remainders of all threads, at the end of sampling.
     pub(in crate::sampler) fn finish_remainders(&mut self) {
         self.remainders.finish(&mut self.addresses, self.quantum_ns);
+    }
+
+    /// All time that was counted.
+    pub(in crate::sampler) fn counted(&self) -> Times {
+        self.addresses.added() + self.remainders.sum()
     }
 
     /// Sets the thread's cell.
