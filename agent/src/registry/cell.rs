@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use profiler_core::limits::bounded_name;
 
+use super::change::{Change, ChangeNotes};
 use super::early::{EarlyAccount, Moment, Usage};
 use super::names::TaskContext;
 use super::ring::{RING_ROWS, RingSlot};
@@ -22,6 +23,8 @@ pub(crate) struct ThreadCell {
     task: AtomicU64,
     /// The thread's own account of its time while it is young.
     pub(crate) early: Arc<EarlyAccount>,
+    /// When it changed its task, for a thread that is no longer young.
+    pub(crate) changes: ChangeNotes,
     /// The last word of `task` with a task: a thread leaves its task before it ends.
     last_task: AtomicU64,
     /// The thread's CPU clock, plus 1, when the sampler saw that it had left that task; 0 since the
@@ -47,6 +50,7 @@ impl ThreadCell {
             thread: Arc::new(ThreadIdentity { id: threads::own_id(), name }),
             task: AtomicU64::new(0),
             early: Arc::new(EarlyAccount::new()),
+            changes: ChangeNotes::new(),
             last_task: AtomicU64::new(0),
             left_cpu: AtomicU64::new(0),
             gone: AtomicBool::new(false),
@@ -68,6 +72,8 @@ impl ThreadCell {
         let word = context.word();
         if self.early.is_open() {
             self.measure_early(word);
+        } else if self.changes.is_wanted() {
+            self.note_change(word);
         }
         self.task.store(word, Ordering::Release);
         if word != 0 {
@@ -79,6 +85,12 @@ impl ThreadCell {
     #[cold]
     fn measure_early(&self, next_word: u64) {
         self.early.switch(next_word, monotonic_ns(), Usage::of_own_thread);
+    }
+
+    #[cold]
+    fn note_change(&self, word: u64) {
+        let usage = Usage::of_own_thread();
+        self.changes.add(Change { at_ns: monotonic_ns(), usage, word });
     }
 
     /// An agent runs: the calling thread, whose cell this is, begins to measure itself.

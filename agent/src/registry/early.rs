@@ -41,6 +41,8 @@ pub(crate) struct EarlyAccount {
     since_preemptions: AtomicU64,
     ended_ns: AtomicU64,
     ended_cpu_ns: AtomicU64,
+    ended_blocks: AtomicU64,
+    ended_preemptions: AtomicU64,
     sums: [Sum; SUMS_MAX],
 }
 
@@ -109,6 +111,8 @@ pub(crate) struct EarlyTimes {
     pub(crate) word: u64,
     /// When that was.
     pub(crate) since: Moment,
+    /// What the kernel had counted of the thread then.
+    pub(crate) usage: Usage,
 }
 
 impl EarlyTimes {
@@ -133,6 +137,8 @@ impl EarlyAccount {
             since_preemptions: AtomicU64::new(0),
             ended_ns: AtomicU64::new(0),
             ended_cpu_ns: AtomicU64::new(0),
+            ended_blocks: AtomicU64::new(0),
+            ended_preemptions: AtomicU64::new(0),
             sums: Default::default(),
         }
     }
@@ -188,6 +194,8 @@ impl EarlyAccount {
             self.version.store((version + 2) | CLOSED, Ordering::Release);
         }
         self.ended_cpu_ns.store(usage.cpu_ns, Ordering::Relaxed);
+        self.ended_blocks.store(usage.blocks, Ordering::Relaxed);
+        self.ended_preemptions.store(usage.preemptions, Ordering::Relaxed);
         self.ended_ns.store(now_ns, Ordering::Release);
     }
 
@@ -263,6 +271,16 @@ impl EarlyAccount {
         (ns > 0).then(|| Moment { ns, cpu_ns: self.ended_cpu_ns.load(Ordering::Relaxed) })
     }
 
+    /// What the kernel had counted of the thread when it ended, if it has.
+    pub(crate) fn ended_usage(&self) -> Option<Usage> {
+        let ended = self.ended()?;
+        Some(Usage {
+            cpu_ns: ended.cpu_ns,
+            blocks: self.ended_blocks.load(Ordering::Relaxed),
+            preemptions: self.ended_preemptions.load(Ordering::Relaxed),
+        })
+    }
+
     /// Closes the account and returns its content. `None` while the thread changes it: the caller
     /// tries again.
     pub(crate) fn close(&self) -> Option<EarlyTimes> {
@@ -281,13 +299,18 @@ impl EarlyAccount {
         });
         let word = self.word.load(Ordering::Relaxed);
         let since = self.since();
+        let usage = Usage {
+            cpu_ns: since.cpu_ns,
+            blocks: self.since_blocks.load(Ordering::Relaxed),
+            preemptions: self.since_preemptions.load(Ordering::Relaxed),
+        };
         fence(Ordering::Acquire);
         let closed = version | CLOSED;
         let unchanged = self
             .version
             .compare_exchange(version, closed, Ordering::AcqRel, Ordering::Relaxed)
             .is_ok();
-        unchanged.then_some(EarlyTimes { times, word, since })
+        unchanged.then_some(EarlyTimes { times, word, since, usage })
     }
 
     fn since(&self) -> Moment {

@@ -2,6 +2,7 @@
 //! thread a [cell](ThreadCell) with its current task and a [ring](Row) of rows.
 
 mod cell;
+mod change;
 mod early;
 mod names;
 mod ring;
@@ -10,7 +11,8 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 pub(crate) use self::cell::ThreadCell;
-pub(crate) use self::early::{EarlyAccount, EarlyTime, EarlyTimes, Moment};
+pub(crate) use self::change::Change;
+pub(crate) use self::early::{EarlyAccount, EarlyTime, EarlyTimes, Moment, Usage};
 pub(crate) use self::names::{NameId, TaskContext, name, name_id};
 pub(crate) use self::ring::{
     LocalTaskId, PhaseRow, ROWS_BEYOND_STARTS, ROWS_FOR_ENDS, ROWS_FOR_KNOWN_ENDS, ResultRow,

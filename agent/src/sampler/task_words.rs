@@ -5,8 +5,9 @@
 use super::thread_table::ThreadTable;
 use crate::sys::page_vec::PageVec;
 
-/// Most words that are read in a tick; with more threads each is read less often.
-const WORDS_PER_TICK: usize = 256;
+/// Most words that are read in ten milliseconds; with more threads each is read less often.
+const WORDS: u64 = 256;
+const WORDS_NS: u64 = 10_000_000;
 
 /// Reads the task words of all threads in turn.
 #[derive(Debug, Default)]
@@ -15,10 +16,17 @@ pub(super) struct TaskWords {
 }
 
 impl TaskWords {
-    /// Adds the threads whose task has changed to `changed`.
-    pub(super) fn find_changed(&mut self, threads: &ThreadTable, changed: &mut PageVec<u32>) {
+    /// Adds the threads whose task has changed to `changed`. `passed_ns` is the time since the last call.
+    pub(super) fn find_changed(
+        &mut self,
+        threads: &ThreadTable,
+        passed_ns: u64,
+        changed: &mut PageVec<u32>,
+    ) {
         let threads = threads.as_slice();
-        for _ in 0..threads.len().min(WORDS_PER_TICK) {
+        let words = WORDS.saturating_mul(1 + passed_ns / WORDS_NS);
+        let words = usize::try_from(words).unwrap_or(usize::MAX);
+        for _ in 0..threads.len().min(words) {
             self.next = (self.next + 1) % threads.len();
             let thread = &threads[self.next];
             if thread.cell.is_some() && thread.task_word() != thread.seen_task_word {

@@ -14,7 +14,7 @@ use super::sys::slots::StackSpan;
 use super::time_account::TimeAccount;
 use super::visits::Pace;
 use super::wait::WaitSite;
-use crate::registry::{Moment, NameId, TaskContext, ThreadCell};
+use crate::registry::{Moment, NameId, TaskContext, ThreadCell, Usage};
 use crate::sys::process;
 use crate::sys::task_list::ThreadName;
 
@@ -73,6 +73,8 @@ pub(super) struct Thread {
     /// Time of waiting for a processor that belongs where it was blocked, and was counted as blocked
     /// there: as much of its later time off the processor counts as that.
     pub(super) owed: Option<OwedDelay>,
+    /// What the kernel had counted of it when it last noted a change of its task.
+    pub(super) usage: Option<Usage>,
     /// Where it was last sampled while it ran.
     pub(super) last_sample: Option<LastSample>,
     pub(super) pace: Pace,
@@ -176,6 +178,7 @@ impl Thread {
             turns: 0,
             known_off_cpu_ns: 0,
             owed: None,
+            usage: None,
             last_sample: None,
             pace: Pace::default(),
         }
@@ -238,10 +241,17 @@ impl Thread {
         self.cell.as_ref().map_or(0, |cell| cell.task_word().load(Ordering::Acquire))
     }
 
+    /// Whether it has noted that its task changed. While it is young, its own account tells that.
+    pub(super) fn has_noted_change(&self) -> bool {
+        let is_noted = self.cell.as_ref().is_some_and(|cell| cell.changes.is_noted());
+        is_noted && self.early.is_none()
+    }
+
     /// The word of the task that its time belongs to: the current one, or the last one of a thread
     /// that has ended, unless it was seen to leave that task before.
     pub(super) fn charged_task_word(&self) -> u64 {
         match self.cell.as_ref().filter(|_| self.gone) {
+            None if self.has_noted_change() => self.seen_task_word,
             None => self.task_word(),
             Some(cell) if cell.left_cpu_ns().is_some() => 0,
             Some(cell) => cell.last_task_word(),

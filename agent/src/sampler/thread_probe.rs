@@ -2,6 +2,7 @@
 
 mod attribute;
 mod blocked;
+mod change;
 mod early;
 mod request;
 mod span;
@@ -179,10 +180,14 @@ impl ThreadProbe {
     /// counted where it was last seen.
     pub(super) fn remove_ended(&mut self, mut thread: Thread, ended_ns: u64) {
         if let Some(end) = thread.end() {
+            self.count_until_changes(&mut thread, end, 0);
             let ran_since = end.ns.saturating_sub(thread.time.ran_ns(end.cpu_ns));
             self.assume_idle(&mut thread, ran_since);
             self.count_idle(&mut thread);
             thread.time.advance(end.ns, end.cpu_ns);
+            if thread.early.is_none() && matches!(thread.observation, LastObservation::Ready) {
+                self.estimate_waits_of_ended(&mut thread);
+            }
         } else if matches!(thread.observation, LastObservation::Blocked(_)) {
             self.assume_idle(&mut thread, ended_ns);
         } else {
@@ -208,6 +213,7 @@ impl ThreadProbe {
         let Some(cpu_ns) = thread.read_clock() else {
             return self.mark_gone(thread);
         };
+        self.count_until_changes(thread, Moment { ns: now, cpu_ns }, 0);
         self.assume_idle(thread, now.saturating_sub(thread.time.ran_ns(cpu_ns)));
         self.count_idle(thread);
         thread.time.advance(now, cpu_ns);
@@ -341,6 +347,8 @@ impl ThreadProbe {
         };
         let delay = self.files.run_delay(thread.id, &mut thread.files);
         let waited_ns = delay.map_or(0, |delay| thread.time.new_delay_ns(delay.ns));
+        self.count_until_changes(thread, Moment { ns: to_ns, cpu_ns }, waited_ns);
+        let waited_ns = delay.map_or(0, |delay| thread.time.new_delay_ns(delay.ns));
         // It left the place where it was blocked when it was woken, and then waited for a processor.
         let woken_ns = to_ns.saturating_sub(thread.time.ran_ns(cpu_ns) + waited_ns);
         self.assume_idle(thread, last_ns.min(woken_ns));
@@ -397,12 +405,16 @@ impl ThreadProbe {
             // Its time waits for the next sample.
             return;
         }
+        let task_word = sample.task_word.unwrap_or(0);
+        let attribution = self.attribution(thread, task_word);
+        if task_word == thread.seen_task_word {
+            // It may have changed its task since.
+            thread.last_sample = Some(LastSample { attribution, task_word, at_ns: tick.now_ns });
+        }
         if !self.advance_running(thread, tick) {
             return;
         }
-        let task_word = sample.task_word.unwrap_or(0);
         self.set_task(thread, task_word);
-        let attribution = self.attribution(thread, task_word);
         let middle_ns = thread.time.unsampled_middle_ns();
         let sampled_ns = sample.time.map_or(middle_ns, |time| self.meter.time_of(time.begin));
         let weight = thread.time.take_sampled(sampled_ns, self.quantum_of(thread));
@@ -431,6 +443,11 @@ impl ThreadProbe {
             self.adopt(thread, now);
         } else if self.still_blocked(thread, cpu_ns, now) {
             return false;
+        }
+        if thread.has_noted_change() {
+            let delay = self.files.run_delay(thread.id, &mut thread.files);
+            let waited_ns = delay.map_or(0, |delay| thread.time.new_delay_ns(delay.ns));
+            self.count_until_changes(thread, Moment { ns: now, cpu_ns }, waited_ns);
         }
         self.assume_half_idle(thread, cpu_ns, now);
         self.count_idle(thread);

@@ -211,7 +211,10 @@ impl Sampler {
         let idle_to_ns = self.thread_list.first_end_ns().map_or(now, |ended_ns| ended_ns.min(now));
         // A thread that was not looked at yet is counted when it is.
         for thread in self.threads.iter_mut().filter(|thread| !thread.is_new) {
-            self.probe.assume_idle(thread, idle_to_ns);
+            // One that has changed its task has left its place.
+            if !thread.has_noted_change() {
+                self.probe.assume_idle(thread, idle_to_ns);
+            }
             self.probe.count_idle(thread);
             self.probe.attribute_overdue(thread, now);
         }
@@ -233,7 +236,8 @@ impl Sampler {
     /// Looks at the threads whose task has changed since the last tick, because they ran.
     fn look_at_changed_tasks(&mut self, times: TickTimes) {
         let mut changed = std::mem::take(&mut self.changed);
-        self.task_words.find_changed(&self.threads, &mut changed);
+        let passed_ns = times.now_ns.saturating_sub(times.last_ns);
+        self.task_words.find_changed(&self.threads, passed_ns, &mut changed);
         for id in changed.iter().copied() {
             let Some(thread) = self.threads.get_mut(id) else {
                 continue;

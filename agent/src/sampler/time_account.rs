@@ -179,6 +179,11 @@ impl TimeAccount {
         new
     }
 
+    /// Adds a part of the run delay that is not in the account yet.
+    pub(super) fn add_run_delay(&mut self, delay_ns: u64) {
+        self.set_run_delay(self.delay_ns + delay_ns);
+    }
+
     /// Run delay that is not in the account yet, of `delay_ns` since the thread began.
     pub(super) fn new_delay_ns(&self, delay_ns: u64) -> u64 {
         delay_ns.saturating_sub(self.delay_ns)

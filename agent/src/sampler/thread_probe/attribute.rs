@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::sampler::addresses::TaskLevels;
-use crate::sampler::thread::LeftTask;
+use crate::sampler::thread::{LastCounted, LeftTask};
 
 /// Samples before and after a change of task normally divide the thread's time. If none of it was counted
 /// for this long, it belongs to the task that the thread left.
@@ -93,7 +93,12 @@ impl ThreadProbe {
     /// Counts time for which a thread waited for a processor after it was woken: where it had been
     /// blocked. Part of it may have been counted as blocked there, before the kernel reported it;
     /// that much follows when the thread is off its processor again.
-    fn count_wake_delay(&mut self, thread: &mut Thread, at: Attribution, nanoseconds: u64) {
+    pub(super) fn count_wake_delay(
+        &mut self,
+        thread: &mut Thread,
+        at: Attribution,
+        nanoseconds: u64,
+    ) {
         let (weight, taken) = thread.time.take_runnable(nanoseconds, self.quantum_of(thread));
         self.add(thread, at, weight);
         let ns = nanoseconds - taken;
@@ -190,7 +195,9 @@ impl ThreadProbe {
         if left == task_word {
             return;
         }
-        if let Some(cell) = thread.cell.as_ref().filter(|_| task_word == 0) {
+        if let Some(cell) = thread.cell.as_ref().filter(|_| task_word == 0)
+            && cell.left_cpu_ns().is_none()
+        {
             cell.set_left(thread.time.cpu_ns());
         }
         if thread.uncounted_for_ns() > CHANGE_UNSAMPLED_NS {
@@ -202,7 +209,7 @@ impl ThreadProbe {
     /// Counts time of running in a task without a sample of its own: where the thread was sampled
     /// shortly before in the same task, or before the task ended, or without a stack. Never where it
     /// was blocked: it did not run there.
-    fn attribute_running(&mut self, thread: &mut Thread, task_word: u64) {
+    pub(super) fn attribute_running(&mut self, thread: &mut Thread, task_word: u64) {
         let Some(attribution) = self.attribution_of_running(thread, task_word) else {
             // Its own account has this time, and only stacks divide it.
             return;
@@ -260,8 +267,16 @@ impl ThreadProbe {
 
     /// Counts time off the processor where the thread was last seen, if that is wanted and known, or
     /// without a stack.
-    fn attribute_off_cpu(&mut self, thread: &mut Thread, task_word: u64, where_last_seen: bool) {
-        let attribution = match thread.last.filter(|_| where_last_seen) {
+    pub(super) fn attribute_off_cpu(
+        &mut self,
+        thread: &mut Thread,
+        task_word: u64,
+        where_last_seen: bool,
+    ) {
+        let level = self.level_of(&thread.levels(task_word));
+        let is_in_task = |last: &LastCounted| self.level_at(last.attribution) == level;
+        let last = thread.last.filter(|_| where_last_seen);
+        let attribution = match last.filter(is_in_task) {
             Some(last) => last.attribution,
             None if thread.early.is_some() => return,
             None => {

@@ -59,7 +59,7 @@ impl Waits {
     }
 
     /// The waits before `turns` turns, as long as those of the last ones.
-    fn of_turns(self, turns: u64) -> u64 {
+    pub(super) fn of_turns(self, turns: u64) -> u64 {
         (self.squares / self.ns.max(1.0) * turns as f64) as u64
     }
 }
@@ -197,8 +197,13 @@ impl ThreadProbe {
             thread.early = Some(early);
             return;
         };
-        let EarlyTimes { word, since, .. } = times;
+        let EarlyTimes { word, since, usage, .. } = times;
         let lives = !thread.gone && early.account.ended().is_none();
+        thread.usage = Some(usage);
+        if let Some(cell) = &thread.cell {
+            // From now on it notes the changes of its task.
+            drop(cell.changes.take());
+        }
         if lives && times.times().next().is_none() && !early.is_seen() {
             // Its time waits for a sample, as that of older threads does: on a busy machine half a second
             // is too short for one.
@@ -313,7 +318,7 @@ impl ThreadProbe {
         thread.map_or(NodeId::ROOT, |(level, _)| level)
     }
 
-    fn level_of(&mut self, levels: &TaskLevels) -> NodeId {
+    pub(super) fn level_of(&mut self, levels: &TaskLevels) -> NodeId {
         let (first, level) = self.addresses.insert_levels(levels);
         level.unwrap_or(first)
     }

@@ -1,0 +1,156 @@
+//! The moments at which a thread changed its task, by its own clock.
+//!
+//! Among many threads that wait for a processor a thread may run for one turn between two looks of the
+//! sampler, and no look tells which part of it belongs to which task. So the sampler asks a thread to note
+//! its next changes: two system calls for each, and none after the [`CHANGES_MAX`]th between two looks.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use super::early::Usage;
+
+/// Most changes that are noted between two looks. Time after the last one is the sampler's to divide.
+const CHANGES_MAX: usize = 4;
+
+/// A change of a thread's task.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Change {
+    pub(crate) at_ns: u64,
+    pub(crate) usage: Usage,
+    /// The word of the task that it began, or went back to.
+    pub(crate) word: u64,
+}
+
+/// See the [module](self). The thread adds notes, the sampler takes them.
+#[derive(Debug)]
+pub(crate) struct ChangeNotes {
+    /// The number of notes; [`CHANGES_MAX`] also while none are wanted.
+    count: AtomicUsize,
+    notes: [Note; CHANGES_MAX],
+}
+
+#[derive(Debug, Default)]
+struct Note {
+    word: AtomicU64,
+    ns: AtomicU64,
+    cpu_ns: AtomicU64,
+    blocks: AtomicU64,
+    preemptions: AtomicU64,
+}
+
+impl ChangeNotes {
+    /// No notes are wanted.
+    pub(super) fn new() -> ChangeNotes {
+        ChangeNotes { count: AtomicUsize::new(CHANGES_MAX), notes: Default::default() }
+    }
+
+    /// Whether the thread is to note its next change.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.count.load(Ordering::Relaxed) < CHANGES_MAX
+    }
+
+    /// The thread changes its task.
+    pub(super) fn add(&self, change: Change) {
+        let mut count = self.count.load(Ordering::Relaxed);
+        // The sampler takes the notes at most once per look, so this ends.
+        while let Some(note) = self.notes.get(count) {
+            note.set(change);
+            match self.count.compare_exchange(
+                count,
+                count + 1,
+                Ordering::Release,
+                Ordering::Acquire,
+            ) {
+                Ok(_) => return,
+                Err(taken) => count = taken,
+            }
+        }
+    }
+
+    /// The sampler takes the changes since the last call, the earliest first, and asks for the next ones.
+    pub(crate) fn take(&self) -> impl Iterator<Item = Change> + use<> {
+        let mut count = self.count.load(Ordering::Acquire);
+        loop {
+            let notes = self.notes.each_ref().map(Note::get);
+            match self.count.compare_exchange(count, 0, Ordering::AcqRel, Ordering::Acquire) {
+                // A note that was never set has no time.
+                Ok(_) => return notes.into_iter().take(count).filter(|change| change.at_ns > 0),
+                Err(more) => count = more,
+            }
+        }
+    }
+
+    /// Whether a change is noted, or none is wanted yet.
+    pub(crate) fn is_noted(&self) -> bool {
+        self.count.load(Ordering::Relaxed) > 0
+    }
+}
+
+impl Note {
+    fn set(&self, change: Change) {
+        self.word.store(change.word, Ordering::Relaxed);
+        self.ns.store(change.at_ns, Ordering::Relaxed);
+        self.cpu_ns.store(change.usage.cpu_ns, Ordering::Relaxed);
+        self.blocks.store(change.usage.blocks, Ordering::Relaxed);
+        self.preemptions.store(change.usage.preemptions, Ordering::Relaxed);
+    }
+
+    fn get(&self) -> Change {
+        let usage = Usage {
+            cpu_ns: self.cpu_ns.load(Ordering::Relaxed),
+            blocks: self.blocks.load(Ordering::Relaxed),
+            preemptions: self.preemptions.load(Ordering::Relaxed),
+        };
+        let word = self.word.load(Ordering::Relaxed);
+        Change { at_ns: self.ns.load(Ordering::Relaxed), usage, word }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+
+    use super::*;
+
+    fn change(at_ns: u64) -> Change {
+        let usage = Usage { cpu_ns: at_ns + 1, blocks: at_ns + 2, preemptions: at_ns + 3 };
+        Change { at_ns, usage, word: at_ns + 4 }
+    }
+
+    #[test]
+    fn the_first_changes_after_a_look_are_noted() {
+        let notes = ChangeNotes::new();
+        assert!(!notes.is_wanted());
+        assert_eq!(notes.take().count(), 0, "none was wanted");
+        for at_ns in 1..=6 {
+            if notes.is_wanted() {
+                notes.add(change(at_ns));
+            }
+        }
+        assert!(notes.is_noted());
+        assert_eq!(notes.take().collect::<Vec<_>>(), [1, 2, 3, 4].map(change));
+        assert!(notes.is_wanted() && !notes.is_noted());
+        assert_eq!(notes.take().count(), 0);
+    }
+
+    #[test]
+    fn notes_are_whole_and_in_order_while_they_are_taken() {
+        let notes = ChangeNotes::new();
+        let has_ended = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                (1..200_000)
+                    .filter(|_| notes.is_wanted())
+                    .for_each(|at_ns| notes.add(change(at_ns)));
+                has_ended.store(true, Ordering::Release);
+            });
+            let mut last = 0;
+            while !has_ended.load(Ordering::Acquire) {
+                for taken in notes.take() {
+                    assert_eq!(taken, change(taken.at_ns));
+                    assert!(taken.at_ns > last);
+                    last = taken.at_ns;
+                }
+            }
+        });
+    }
+}
