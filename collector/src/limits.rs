@@ -505,6 +505,12 @@ pub const AGE_GAP_MAX: Duration = Duration::from_secs(86_400);
 /// Most task names that an identity may add when others have used up [`LEDGER_NAMES_MAX`].
 pub const RESERVED_NAMES_MAX: usize = 100;
 
+/// Most phases of tasks that an identity may add when others have used up [`PHASES_MAX`].
+pub const RESERVED_PHASES_MAX: usize = 1_000;
+
+/// Most pairs of peer and type that an identity may add when others have used up [`LINKS_MAX`].
+pub const RESERVED_LINKS_MAX: usize = 1_000;
+
 /// Most named runs of the API, and most of agents, of which an identity may have a tenth.
 pub const RUNS_MAX: usize = 10_000;
 

@@ -200,6 +200,9 @@ impl CollectorState {
             write(&self.windows).insert(window);
         }
         if !flush.telemetry.is_empty() {
+            if let Some(owner) = owner {
+                self.add_links(owner, &flush.telemetry.transfers);
+            }
             let sender = owner.map(|account| &account.identity);
             let changes =
                 write(&self.telemetry).insert(&cell.worker, cell.epoch, flush.telemetry, sender);
@@ -211,31 +214,13 @@ impl CollectorState {
             let totals = flush.totals.iter();
             totals.for_each(|totals| self.task_counters.count_sum(totals, sender));
             flush.tasks.iter().for_each(|task| self.task_counters.count(task, sender));
-            let names = flush.tasks.iter().map(|task| &task.name);
-            self.reserve_names(owner, names.chain(flush.totals.iter().map(|totals| &totals.name)));
+            if let Some(owner) = owner {
+                self.add_task_nodes(owner, &flush.tasks, &flush.totals);
+            }
             let mut ledger = write(&self.ledger);
             flush.totals.into_iter().for_each(|totals| ledger.count(totals));
             drop(ledger);
             self.insert_tasks(cell, owner, flush.tasks);
-        }
-    }
-
-    /// Adds names of tasks that the tree would count as `[overflow]`, if their sender has few of them.
-    fn reserve_names<'a>(
-        &self,
-        owner: Option<&Arc<Account>>,
-        names: impl Iterator<Item = &'a Arc<str>>,
-    ) {
-        let Some(owner) = owner else { return };
-        let tree = read(&self.tree);
-        let lacking: BTreeSet<&Arc<str>> =
-            names.filter(|name| !tree.has_room_for_task(name)).collect();
-        drop(tree);
-        for name in lacking {
-            if !owner.reserve_name() {
-                return;
-            }
-            write(&self.tree).reserve_task(name);
         }
     }
 

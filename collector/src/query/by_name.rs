@@ -1,4 +1,5 @@
 //! Values by name, of a limited number of names: those with the most time, wherever they come in the data.
+//! A name may have several parts.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,25 +8,37 @@ use std::sync::Arc;
 use crate::limits::WEIGHED_NAMES_MAX;
 
 /// The name of the values of all other names.
-const OVERFLOW: &str = "[overflow]";
+pub(super) const OVERFLOW: &str = "[overflow]";
 
 /// Values by name. The data is visited once if it has few names. Otherwise [`ByName::choose`] chooses those
 /// with the most time, and all data is visited again, so that the values of each name are whole.
-pub(super) struct ByName<T> {
-    pub(super) names: BTreeMap<Arc<str>, T>,
+pub(super) struct ByName<T, N = Arc<str>> {
+    pub(super) names: BTreeMap<N, T>,
     names_max: usize,
     /// Time by name, until names are chosen.
-    weights: BTreeMap<Arc<str>, u64>,
-    chosen: Option<BTreeSet<Arc<str>>>,
+    weights: BTreeMap<N, u64>,
+    chosen: Option<BTreeSet<N>>,
 }
 
-impl<T: Default> ByName<T> {
-    pub(super) fn new(names_max: usize) -> ByName<T> {
+/// A name that has values.
+pub(super) trait Name: Ord + Clone {
+    /// The name of the values of this one if it has none of its own.
+    fn overflow(&self) -> Self;
+}
+
+impl Name for Arc<str> {
+    fn overflow(&self) -> Arc<str> {
+        OVERFLOW.into()
+    }
+}
+
+impl<T: Default, N: Name> ByName<T, N> {
+    pub(super) fn new(names_max: usize) -> ByName<T, N> {
         ByName { names: BTreeMap::new(), names_max, weights: BTreeMap::new(), chosen: None }
     }
 
     /// The values of a name, which has so much time more.
-    pub(super) fn of(&mut self, name: &Arc<str>, weight_ns: u64) -> &mut T {
+    pub(super) fn of(&mut self, name: &N, weight_ns: u64) -> &mut T {
         if self.chosen.is_none() {
             self.weigh(name, weight_ns);
         }
@@ -33,14 +46,14 @@ impl<T: Default> ByName<T> {
             Some(chosen) => chosen.contains(name),
             None => self.names.len() < self.names_max || self.names.contains_key(name),
         };
-        let name = if has_room { name.clone() } else { OVERFLOW.into() };
+        let name = if has_room { name.clone() } else { name.overflow() };
         self.names.entry(name).or_default()
     }
 
     /// The values of a name that was visited before.
-    pub(super) fn again(&mut self, name: &Arc<str>) -> &mut T {
+    pub(super) fn again(&mut self, name: &N) -> &mut T {
         let is_own = self.names.contains_key(name);
-        self.names.entry(if is_own { name.clone() } else { OVERFLOW.into() }).or_default()
+        self.names.entry(if is_own { name.clone() } else { name.overflow() }).or_default()
     }
 
     /// Whether all data must be visited again, because there are more names than may have values: then the
@@ -55,7 +68,7 @@ impl<T: Default> ByName<T> {
         true
     }
 
-    fn weigh(&mut self, name: &Arc<str>, weight_ns: u64) {
+    fn weigh(&mut self, name: &N, weight_ns: u64) {
         if let Some(known_ns) = self.weights.get_mut(name) {
             *known_ns = known_ns.saturating_add(weight_ns);
             return;
@@ -69,8 +82,8 @@ impl<T: Default> ByName<T> {
 }
 
 /// Removes all but so many names, those with the most time; of equal ones the first in order stay.
-fn keep_heaviest(weights: &mut BTreeMap<Arc<str>, u64>, count: usize) {
-    let mut order: Vec<(Reverse<u64>, Arc<str>)> =
+fn keep_heaviest<N: Name>(weights: &mut BTreeMap<N, u64>, count: usize) {
+    let mut order: Vec<(Reverse<u64>, N)> =
         weights.iter().map(|(name, weight_ns)| (Reverse(*weight_ns), name.clone())).collect();
     order.sort_unstable();
     order.drain(..count.min(order.len()));

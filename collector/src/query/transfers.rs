@@ -8,6 +8,7 @@ use profiler_core::hash::KeyedSet;
 use profiler_core::{Direction, Epoch, NodeId, TaskId, TimeRange, Timestamp, WorkerId};
 
 use super::QueryError;
+use super::by_name::{ByName, Name, OVERFLOW};
 use super::params::{Params, choose, known_tasks, known_workers};
 use super::range::{RANGE_NAMES, asked_range};
 use super::table_format::TableFormat;
@@ -17,7 +18,9 @@ use crate::ledger::TaskFilter;
 use crate::limits::LINKS_IN_ANSWER_MAX;
 use crate::rows::{Names, TaskRow, TransferRow};
 use crate::state::CollectorState;
-use crate::store::{Coverage, Plan, RowScan, Second, SumTable, TableName, transfer_measure};
+use crate::store::{
+    Coverage, Plan, RowScan, Second, SumTable, TableName, TransferMeasure, transfer_measure,
+};
 use crate::sync::read;
 use crate::telemetry::LinkSum;
 
@@ -144,15 +147,19 @@ impl CollectorState {
         query: &TransferQuery,
         cancel: &Cancel,
     ) -> Result<TransferSummary, QueryError> {
-        let mut sums = Sums::default();
+        let mut sums = Sums::new();
         if !query.tasks.is_empty() {
             let seconds = Second::starting_in(query.range);
-            let damaged = self.each_transfer(query, cancel, |row| {
-                if seconds.contains(&Second::of(row.record.stop)) {
-                    sums.count(row);
+            loop {
+                let damaged = self.each_transfer(query, cancel, |row| {
+                    if seconds.contains(&Second::of(row.record.stop)) {
+                        sums.count(row);
+                    }
+                })?;
+                if !sums.choose() {
+                    return Ok(sums.summary(query.range, damaged));
                 }
-            })?;
-            return Ok(sums.summary(query.range, damaged));
+            }
         }
         let (mut stored, view) = TableReader::of(
             self,
@@ -161,8 +168,13 @@ impl CollectorState {
             |state, seconds| read(&state.telemetry).transfers(seconds),
             Coverage::plan,
         );
-        view.rows.iter().filter(|row| query.filter.keeps(row)).for_each(|row| sums.count(row));
-        self.add_sums(&mut stored, &query.filter, &mut sums)?;
+        loop {
+            view.rows.iter().filter(|row| query.filter.keeps(row)).for_each(|row| sums.count(row));
+            self.add_sums(&mut stored, &query.filter, &mut sums)?;
+            if !sums.choose() {
+                break;
+            }
+        }
         let range = stored.range(query.range);
         Ok(sums.summary(range, stored.damaged()))
     }
@@ -204,8 +216,7 @@ impl CollectorState {
                     }
                     let (peer, type_name) = &links[link as usize - 1];
                     let link = (worker.0.clone(), peer.clone(), *direction);
-                    sums.link(link).add(measure, batch.values[index]);
-                    sums.of_type(type_name).add(measure, batch.values[index]);
+                    sums.add(&link, type_name, (measure, batch.values[index]));
                 });
             },
         )
@@ -302,37 +313,51 @@ impl Newest {
     }
 }
 
+impl Name for Link {
+    fn overflow(&self) -> Link {
+        (OVERFLOW.into(), OVERFLOW.into(), self.2)
+    }
+}
+
 /// Sums in progress.
-#[derive(Default)]
 struct Sums {
-    links: BTreeMap<Link, LinkSum>,
-    types: BTreeMap<Arc<str>, LinkSum>,
+    links: ByName<LinkSum, Link>,
+    types: ByName<LinkSum>,
 }
 
 impl Sums {
-    /// The name of sums past the limit on rows.
-    const OVERFLOW: &str = "[overflow]";
+    fn new() -> Sums {
+        Sums { links: ByName::new(LINKS_IN_ANSWER_MAX), types: ByName::new(LINKS_IN_ANSWER_MAX) }
+    }
 
     fn count(&mut self, row: &TransferRow) {
         let record = &row.record;
-        self.link((row.worker.0.clone(), record.peer.clone(), record.direction)).count(row);
-        self.of_type(&record.type_name).count(row);
+        let link = (row.worker.0.clone(), record.peer.clone(), record.direction);
+        let duration_ns = row.duration_ns();
+        self.links.of(&link, duration_ns).count(row);
+        self.types.of(&record.type_name, duration_ns).count(row);
     }
 
-    fn link(&mut self, link: Link) -> &mut LinkSum {
-        let has_room = self.links.len() < LINKS_IN_ANSWER_MAX || self.links.contains_key(&link);
-        let overflow = || (Sums::OVERFLOW.into(), Sums::OVERFLOW.into(), link.2);
-        let link = if has_room { link } else { overflow() };
-        self.links.entry(link).or_default()
+    /// Adds what a table has counted.
+    fn add(&mut self, link: &Link, type_name: &Arc<str>, sum: (TransferMeasure, u64)) {
+        let (measure, value) = sum;
+        let duration_ns = if measure == TransferMeasure::DurationNs { value } else { 0 };
+        self.links.of(link, duration_ns).add(measure, value);
+        self.types.of(type_name, duration_ns).add(measure, value);
     }
 
-    fn of_type(&mut self, type_name: &Arc<str>) -> &mut LinkSum {
-        let has_room = self.types.len() < LINKS_IN_ANSWER_MAX || self.types.contains_key(type_name);
-        let name = if has_room { type_name.clone() } else { Sums::OVERFLOW.into() };
-        self.types.entry(name).or_default()
+    /// Whether all transfers must be visited again: then there are no sums yet.
+    fn choose(&mut self) -> bool {
+        let is_chosen = [self.links.choose(), self.types.choose()];
+        let must_visit_again = is_chosen.contains(&true);
+        if must_visit_again {
+            self.links.names.clear();
+            self.types.names.clear();
+        }
+        must_visit_again
     }
 
     fn summary(self, range: TimeRange, damaged: Vec<String>) -> TransferSummary {
-        TransferSummary { range, links: self.links, types: self.types, damaged }
+        TransferSummary { range, links: self.links.names, types: self.types.names, damaged }
     }
 }

@@ -23,6 +23,7 @@ mod ranges;
 mod readers;
 mod sequences;
 mod sessions;
+mod shared_tables;
 mod sql;
 mod stores;
 mod sum_cluster;

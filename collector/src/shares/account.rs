@@ -12,7 +12,8 @@ use profiler_core::limits::bounded;
 use super::rate::Rate;
 use super::{Quota, QuotaSettings, Quotas, TooFast, decode_budget};
 use crate::limits::{
-    ACCOUNTS_MAX, ADDED_PER_FREE, AUDIT_TEXT_BYTES_MAX, QUOTA_LOG_EVERY, RESERVED_NAMES_MAX,
+    ACCOUNTS_MAX, ADDED_PER_FREE, AUDIT_TEXT_BYTES_MAX, QUOTA_LOG_EVERY, RESERVED_LINKS_MAX,
+    RESERVED_NAMES_MAX, RESERVED_PHASES_MAX,
 };
 use crate::log_limit::{Admitted, LineLimit};
 use crate::serve::Identity;
@@ -60,12 +61,36 @@ pub(crate) struct Account {
     uses: Mutex<[QuotaUse; Quota::ALL.len()], rank::AccountUses>,
 }
 
-/// Growth of the tree caused by an identity. Its accounts share it.
+/// Tables that all identities share and that never shrink: each identity may add some rows although
+/// others have used up the common room.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum SharedTable {
+    /// Task names.
+    Names,
+    /// Pairs of task and phase.
+    Phases,
+    /// Pairs of peer and type of transfers.
+    Links,
+}
+
+impl SharedTable {
+    /// Most rows of one identity past the common limit.
+    fn reserved_max(self) -> usize {
+        match self {
+            SharedTable::Names => RESERVED_NAMES_MAX,
+            SharedTable::Phases => RESERVED_PHASES_MAX,
+            SharedTable::Links => RESERVED_LINKS_MAX,
+        }
+    }
+}
+
+/// Growth of the tree and of shared tables caused by an identity. Its accounts share it.
 #[derive(Default)]
 struct Growth {
     nodes: AtomicU64,
     symbol_bytes: AtomicU64,
-    reserved_names: AtomicUsize,
+    /// Rows past the common limit, by [`SharedTable`].
+    reserved: [AtomicUsize; 3],
 }
 
 /// A session that counts for an account; returned when it is dropped.
@@ -184,11 +209,11 @@ impl Account {
         added < self.quotas.of(Quota::SymbolBytes) && share_left(added as usize, free_bytes) > 0
     }
 
-    /// Whether it may add one more task name past the limit for everybody.
-    pub(crate) fn reserve_name(&self) -> bool {
-        let more = |names| (names < RESERVED_NAMES_MAX).then_some(names + 1);
-        let names = &self.growth.reserved_names;
-        names.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+    /// Whether it may add one more row past the limit for everybody, which is counted then.
+    pub(crate) fn reserve(&self, table: SharedTable) -> bool {
+        let more = |rows| (rows < table.reserved_max()).then_some(rows + 1);
+        let rows = &self.growth.reserved[table as usize];
+        rows.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
     }
 
     /// Counts what it added to the tree.

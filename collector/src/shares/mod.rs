@@ -17,13 +17,16 @@ mod memory_pool;
 mod quotas;
 mod rate;
 mod round_robin;
+mod shared_tables;
 mod slots;
 mod turns;
 mod unsealed;
 
 pub use self::quotas::{Quota, QuotaError, QuotaSettings};
 
-pub(crate) use self::account::{Account, Accounts, QuotaExceeded, QuotaUse, SessionSlot};
+pub(crate) use self::account::{
+    Account, Accounts, QuotaExceeded, QuotaUse, SessionSlot, SharedTable,
+};
 pub(crate) use self::decode_budget::{Charge, DecodeBudget};
 pub(crate) use self::memory_pool::{Full, MemoryPool, Reservation};
 pub(crate) use self::quotas::Quotas;

@@ -13,27 +13,42 @@ const OVERFLOW: &str = "[overflow]";
 /// All links, by number from 1.
 #[derive(Debug, Default)]
 pub(crate) struct Links {
-    rows: Vec<(Arc<str>, Arc<str>)>,
-    numbers: KeyedMap<(Arc<str>, Arc<str>), u32>,
+    rows: Vec<Link>,
+    numbers: KeyedMap<Link, u32>,
 }
+
+/// Peer and type.
+pub(super) type Link = (Arc<str>, Arc<str>);
 
 impl Links {
     /// The number of a link; assigns the next one to a new link. New links past [`LINKS_MAX`] share one
     /// number.
     pub(super) fn assign(&mut self, peer: &Arc<str>, type_name: &Arc<str>) -> u32 {
         let pair = (peer.clone(), type_name.clone());
-        if let Some(number) = self.numbers.get(&pair) {
-            return *number;
-        }
-        if self.rows.len() < LINKS_MAX {
-            return self.add(pair);
-        }
-        let pair: (Arc<str>, Arc<str>) = (OVERFLOW.into(), OVERFLOW.into());
-        let known = self.numbers.get(&pair).copied();
-        known.unwrap_or_else(|| self.add(pair))
+        self.add(pair, || false).unwrap_or_else(|| {
+            let pair: Link = (OVERFLOW.into(), OVERFLOW.into());
+            let known = self.numbers.get(&pair).copied();
+            known.unwrap_or_else(|| self.push(pair))
+        })
     }
 
-    fn add(&mut self, pair: (Arc<str>, Arc<str>)) -> u32 {
+    /// The number of a link, assigned to a new one. Past [`LINKS_MAX`] it is assigned only if `may_reserve`;
+    /// past twice as many it is not.
+    pub(super) fn add(&mut self, link: Link, may_reserve: impl FnOnce() -> bool) -> Option<u32> {
+        if let Some(number) = self.numbers.get(&link) {
+            return Some(*number);
+        }
+        let count = self.rows.len();
+        let has_room = count < LINKS_MAX || (count < 2 * LINKS_MAX && may_reserve());
+        has_room.then(|| self.push(link))
+    }
+
+    /// Whether a link has a number.
+    pub(super) fn contains(&self, link: &Link) -> bool {
+        self.numbers.contains_key(link)
+    }
+
+    fn push(&mut self, pair: Link) -> u32 {
         self.rows.push(pair.clone());
         let number = u32::try_from(self.rows.len()).expect("links are limited");
         self.numbers.insert(pair, number);
@@ -43,7 +58,7 @@ impl Links {
     /// Rows from the `from`th pair on.
     pub(super) fn rows_from(&self, from: usize) -> Vec<LinkRow> {
         let rows = self.rows.iter().zip(1u32..).skip(from);
-        let row = |((peer, type_name), number): (&(Arc<str>, Arc<str>), u32)| LinkRow {
+        let row = |((peer, type_name), number): (&Link, u32)| LinkRow {
             number,
             peer: peer.clone(),
             type_name: type_name.clone(),
@@ -64,7 +79,7 @@ impl Links {
     }
 
     /// Peers and types in the order of their numbers, from 1.
-    pub(crate) fn all(&self) -> Vec<(Arc<str>, Arc<str>)> {
+    pub(crate) fn all(&self) -> Vec<Link> {
         self.rows.clone()
     }
 }
@@ -84,6 +99,13 @@ mod tests {
         assert_eq!(numbers[LINKS_MAX - 2..], expected);
         assert_eq!(links.assign(&text(0), &text(0)), 1);
         assert_eq!(&*links.all()[LINKS_MAX].0, OVERFLOW);
+
+        let reserved = |links: &mut Links, n| links.add((text(n), text(1)), || true);
+        assert_eq!(links.add((text(0), text(1)), || false), None);
+        assert_eq!(reserved(&mut links, 0), Some(last + 2));
+        assert_eq!(links.assign(&text(0), &text(1)), last + 2);
+        let more = (1..LINKS_MAX + 3).filter(|n| reserved(&mut links, *n).is_some());
+        assert_eq!(more.count(), LINKS_MAX - 2, "twice the limit in all");
 
         let rows = links.rows_from(2);
         let mut restored = Links::default();

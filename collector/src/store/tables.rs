@@ -1,6 +1,6 @@
 //! The tables of a store: the manifest of their files, reads and new versions.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{ControlFlow, Range};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -10,7 +10,7 @@ use profiler_core::WorkerId;
 use profiler_core::hash::KeyedMap;
 
 use super::error::StoreError;
-use super::links::Links;
+use super::links::{Link, Links};
 use super::lists::{SealedTask, WorkerRow};
 use super::manifest::{FileEntry, LostFile, LostLog, Manifest, path};
 use super::objects::Objects;
@@ -234,6 +234,22 @@ impl Tables {
     /// The workers in the order of their numbers, from number 1.
     pub(crate) fn worker_ids(&self) -> Vec<WorkerId> {
         read(&self.workers).ids.clone()
+    }
+
+    /// Numbers new links, past the common limit only if `may_reserve`. A sealing counts the others as
+    /// `[overflow]`.
+    pub(crate) fn add_links<'a>(
+        &self,
+        links: impl Iterator<Item = (&'a Arc<str>, &'a Arc<str>)>,
+        may_reserve: impl Fn() -> bool,
+    ) {
+        let known = read(&self.links);
+        let links = links.map(|(peer, type_name)| (peer.clone(), type_name.clone()));
+        let new: BTreeSet<Link> = links.filter(|link| !known.contains(link)).collect();
+        drop(known);
+        for link in new {
+            write(&self.links).add(link, &may_reserve);
+        }
     }
 
     /// Peers and types of the links in the order of their numbers, from number 1.

@@ -51,6 +51,8 @@ pub(crate) struct Tree {
     pub(crate) symbols: SymbolTable,
     pub(crate) trie: CallTrie,
     task_names: BTreeSet<Arc<str>>,
+    /// The first-level nodes of tasks, by name.
+    task_nodes: KeyedMap<StringId, NodeId>,
     /// Whether any task counts as `[overflow]`, so that its name may be unknown.
     has_unnamed: bool,
     /// The first level, ascending: tasks, threads outside of tasks, the agent's own threads,
@@ -67,6 +69,8 @@ pub(crate) struct Tree {
     nodes_max: usize,
     /// Tasks that were added past the limit on names.
     reserved_tasks: usize,
+    /// Phases that were added past the limit on them.
+    reserved_phases: usize,
 }
 
 /// Result of applying a slice of a dictionary.
@@ -93,6 +97,7 @@ impl Tree {
             symbols,
             trie: CallTrie::new(nodes_max),
             task_names: BTreeSet::new(),
+            task_nodes: KeyedMap::default(),
             has_unnamed: false,
             tops: Vec::new(),
             tasks: vec![NodeId::ROOT],
@@ -102,6 +107,7 @@ impl Tree {
             symbol_bytes_max,
             nodes_max,
             reserved_tasks: 0,
+            reserved_phases: 0,
         }
     }
 
@@ -201,48 +207,73 @@ impl Tree {
     /// A task's first-level node, added if the task was never sampled. Past the limit on names,
     /// `[overflow]`.
     pub(crate) fn task_node(&mut self, name: &str) -> NodeId {
-        let has_room = self.has_room_for_task(name);
-        self.add_top(&if has_room { Frame::task(name) } else { Frame::overflow() })
+        let node = self.add_task(name, || false);
+        node.unwrap_or_else(|| self.add_child(NodeId::ROOT, &Frame::overflow()))
     }
 
-    /// Whether a task has a first-level node, or may have one.
-    pub(crate) fn has_room_for_task(&self, name: &str) -> bool {
-        self.task_names.len() < LEDGER_NAMES_MAX || self.task_names.contains(name)
-    }
-
-    /// Adds the first-level node of a task although there are as many names as everybody together may have.
-    /// Does nothing past as many again.
-    pub(crate) fn reserve_task(&mut self, name: &str) {
-        if self.reserved_tasks < LEDGER_NAMES_MAX && !self.task_names.contains(name) {
-            self.reserved_tasks += 1;
-            self.add_top(&Frame::task(name));
+    /// A task's first-level node, added if there is none. Past the limit on names it is added only if
+    /// `may_reserve`; past twice the limit it is not.
+    pub(crate) fn add_task(
+        &mut self,
+        name: &str,
+        may_reserve: impl FnOnce() -> bool,
+    ) -> Option<NodeId> {
+        if let Some(node) = self.find_task(name) {
+            return Some(node);
         }
+        if self.task_nodes.len() >= LEDGER_NAMES_MAX {
+            if self.reserved_tasks >= LEDGER_NAMES_MAX || !may_reserve() {
+                return None;
+            }
+            self.reserved_tasks += 1;
+        }
+        Some(self.add_child(NodeId::ROOT, &Frame::task(name)))
     }
 
-    fn add_top(&mut self, frame: &Frame<&str>) -> NodeId {
-        let strings = self.symbols.string_count();
-        let frames = self.symbols.frame_count();
-        let nodes = self.trie.node_count();
-        let frame = self.symbols.intern(frame);
-        let node = self.trie.insert_past_limit(NodeId::ROOT, frame);
-        self.note_new(strings, frames, nodes);
-        node
+    /// A task's first-level node.
+    pub(crate) fn find_task(&self, name: &str) -> Option<NodeId> {
+        let name = self.symbols.string_id(name)?;
+        self.task_nodes.get(&name).copied()
     }
 
     /// A phase's node below its task, added if the phase was never sampled. Past the limit on
     /// phases, `[overflow]`.
     pub(crate) fn phase_node(&mut self, task: NodeId, name: &str) -> NodeId {
+        let node = self.add_phase(task, name, || false);
+        node.unwrap_or_else(|| self.add_child(task, &Frame::overflow()))
+    }
+
+    /// A phase's node below its task, as [`Tree::add_task`].
+    pub(crate) fn add_phase(
+        &mut self,
+        task: NodeId,
+        name: &str,
+        may_reserve: impl FnOnce() -> bool,
+    ) -> Option<NodeId> {
+        if let Some(node) = self.find_phase(task, name) {
+            return Some(node);
+        }
+        if self.phases.len() >= PHASES_MAX {
+            if self.reserved_phases >= PHASES_MAX || !may_reserve() {
+                return None;
+            }
+            self.reserved_phases += 1;
+        }
+        Some(self.add_child(task, &Frame::phase(name)))
+    }
+
+    /// A phase's node below its task.
+    pub(crate) fn find_phase(&self, task: NodeId, name: &str) -> Option<NodeId> {
+        let name = self.symbols.string_id(name)?;
+        self.phases.get(&(task, name)).copied()
+    }
+
+    fn add_child(&mut self, parent: NodeId, frame: &Frame<&str>) -> NodeId {
         let strings = self.symbols.string_count();
         let frames = self.symbols.frame_count();
         let nodes = self.trie.node_count();
-        let known = self.phases.len() < PHASES_MAX
-            || self.symbols.find(&Frame::phase(name)).is_some_and(|frame| {
-                let name = self.symbols.frame_ids(frame).function;
-                self.phases.contains_key(&(task, name))
-            });
-        let frame = if known { Frame::phase(name) } else { Frame::overflow() };
-        let frame = self.symbols.intern(&frame);
-        let node = self.trie.insert_past_limit(task, frame);
+        let frame = self.symbols.intern(frame);
+        let node = self.trie.insert_past_limit(parent, frame);
         self.note_new(strings, frames, nodes);
         node
     }
@@ -293,6 +324,7 @@ impl Tree {
             if frame.kind == FrameKind::Task {
                 let name = self.symbols.string(frame.function).clone();
                 self.task_names.insert(name);
+                self.task_nodes.entry(frame.function).or_insert(node);
             }
         } else if frame.kind == FrameKind::Phase
             && self.trie.node(parent).is_some_and(|(above, _)| above == NodeId::ROOT)

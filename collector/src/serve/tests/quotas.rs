@@ -8,14 +8,14 @@ use super::*;
 use crate::auth::{NewToken, Role, TokenRecord, TokenSource};
 
 /// A collector with a token for each list of quotas, and one of a reader.
-struct Shared {
-    running: Running,
+pub(super) struct Shared {
+    pub(super) running: Running,
     agents: Vec<Token>,
     reader: Token,
 }
 
 impl Shared {
-    async fn serve(quotas: &[&[(Quota, u64)]], limits: Limits) -> Shared {
+    pub(super) async fn serve(quotas: &[&[(Quota, u64)]], limits: Limits) -> Shared {
         let mut records: Vec<TokenRecord> = Vec::new();
         let mut create = |role, quotas: &[(Quota, u64)]| {
             let mut new = NewToken::new(role);
@@ -33,12 +33,12 @@ impl Shared {
         Shared { running, agents, reader }
     }
 
-    async fn attach(&self, agent: usize, worker: &str) -> Result<Client, tonic::Status> {
+    pub(super) async fn attach(&self, agent: usize, worker: &str) -> Result<Client, tonic::Status> {
         let hello = TestWorker::new(worker, 1).hello();
         Client::attach_with(self.running.address, hello, Some(&self.agents[agent])).await
     }
 
-    async fn get(&self, path: &str) -> Answer {
+    pub(super) async fn get(&self, path: &str) -> Answer {
         let host = self.running.address.to_string();
         let bearer = self.reader.bearer();
         let headers = [("host", &*host), ("authorization", &*bearer)];
