@@ -79,7 +79,9 @@ fn stem(file: &Path) -> String {
         return "stdin".to_owned();
     }
     let name = file.file_name().unwrap_or_default().to_string_lossy();
-    let end = name[1.min(name.len())..].find('.').map_or(name.len(), |dot| dot + 1);
+    // A leading dot is part of the name.
+    let dot = name.char_indices().skip(1).find(|(_, unit)| *unit == '.');
+    let end = dot.map_or(name.len(), |(at, _)| at);
     name[..end].to_owned()
 }
 
@@ -187,8 +189,12 @@ mod tests {
             (".hidden.txt", ".hidden"),
             ("-", "stdin"),
             ("./-", "-"),
+            ("été.folded", "été"),
+            ("東京/🔥.perf.txt", "🔥"),
+            ("é", "é"),
+            ("..", ""),
         ] {
-            assert_eq!(stem(Path::new(file)), expected);
+            assert_eq!(stem(Path::new(file)), expected, "{file}");
         }
     }
 }
