@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
-use std::net::SocketAddr;
+use std::iter::repeat_n;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -18,8 +19,8 @@ use simulation::stranger::hello;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use super::http2::{AgentStream, Connection, framed, half_message};
-use super::sockets;
+use super::http2::{AgentStream, Connection, STRANGER, framed, half_message};
+use super::{names, pushes, sockets};
 
 /// An attack.
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -36,6 +37,14 @@ pub(super) enum Attack {
     CollidingNames,
     /// Unknown names next to 10,000 long ones, for which the collector suggests the nearest.
     Suggestions,
+    /// 10,500 task names of one agent with a task each, again and again.
+    Names,
+    /// 12,000 runs of one agent, again and again; a part of them has the name of the operator's run.
+    Runs,
+    /// 24 clients that push profiles: of millions of lines, of millions of names, and small ones.
+    Pushes,
+    /// 60 addresses with two queries each.
+    Identities,
 }
 
 const SLOW_SOCKETS: usize = 1_800;
@@ -45,6 +54,10 @@ const GREEDY_READERS: usize = 100;
 const COLLIDING_NAMES: usize = 100_000;
 const LONG_NAMES: usize = 10_000;
 const FLOOD: usize = 40;
+const IDENTITIES: u8 = 60;
+
+/// Queries of an identity at once.
+const QUERIES_OF_IDENTITY: usize = 2;
 
 /// Streams of one connection.
 const STREAMS_A_CONNECTION: usize = 60;
@@ -59,7 +72,7 @@ const ROWS: usize = 100_000;
 pub(super) const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// An answer that takes longer is not waited for.
-const ANSWER_MAX: Duration = Duration::from_secs(20);
+pub(super) const ANSWER_MAX: Duration = Duration::from_secs(20);
 
 /// Counts of the attackers.
 #[derive(Clone, Default)]
@@ -82,6 +95,10 @@ impl Attack {
             Attack::GreedyReaders => "100 greedy readers",
             Attack::CollidingNames => "100,000 colliding names",
             Attack::Suggestions => "suggestions among 10,000 names",
+            Attack::Names => "10,500 task names",
+            Attack::Runs => "12,000 runs",
+            Attack::Pushes => "24 pushers",
+            Attack::Identities => "60 identities",
         }
     }
 
@@ -94,6 +111,11 @@ impl Attack {
             Attack::Suggestions => Some("with 10,000 names, alone"),
             _ => None,
         }
+    }
+
+    /// Whether it sends names, next to which those of honest ones must still be found.
+    pub(super) fn sends_names(self) -> bool {
+        matches!(self, Attack::Names | Attack::Runs)
     }
 
     /// Whether the attack itself stores the data, so that the run alone with it is the one afterwards.
@@ -112,6 +134,7 @@ impl Attack {
                 let naming = long_names(address, counters.refused);
                 let _ = timeout(Duration::from_secs(5), naming).await;
             }
+            Attack::Pushes => pushes::prepare(),
             _ => {}
         }
     }
@@ -138,7 +161,16 @@ impl Attack {
             }
             Attack::Suggestions => {
                 let path = format!("/api/v1/thread-dump?worker={}", "z".repeat(200));
-                sockets::flood(address, FLOOD, &path, count).await;
+                sockets::flood(address, repeat_n(STRANGER, FLOOD), &path, count).await;
+            }
+            Attack::Names => names::task_names(address, &count, &refused).await,
+            Attack::Runs => names::runs(address, &count, &refused).await,
+            Attack::Pushes => pushes::push(address, count, refused).await,
+            Attack::Identities => {
+                let sources = (1..=IDENTITIES).map(|last| Ipv4Addr::new(127, 0, 1, last));
+                let sources = sources.flat_map(|source| repeat_n(source, QUERIES_OF_IDENTITY));
+                let path = "/api/v1/profile?group=worker";
+                sockets::flood(address, sources, path, count).await;
             }
         }
         std::future::pending::<()>().await;
@@ -154,6 +186,9 @@ impl Attack {
             Attack::LargeFlushes => format!("{count} flushes stored, {refused} refused"),
             Attack::CollidingNames => format!("{count} dictionaries stored, {refused} refused"),
             Attack::Suggestions => format!("{count} answers, {refused} names refused"),
+            Attack::Names | Attack::Runs => format!("{count} flushes stored, {refused} refused"),
+            Attack::Pushes => format!("{count} pushes stored, {refused} refused"),
+            Attack::Identities => format!("{count} answers"),
         }
     }
 }
@@ -169,7 +204,7 @@ async fn on_streams<F>(
 {
     let mut tasks = JoinSet::new();
     for first in (0..streams).step_by(STREAMS_A_CONNECTION) {
-        let connection = Connection::open(address).await;
+        let connection = Connection::open(STRANGER, address).await;
         for number in first..streams.min(first + STREAMS_A_CONNECTION) {
             let stream = match &connection {
                 Ok(connection) => connection.stream().await.ok(),
@@ -211,7 +246,7 @@ async fn half_messages(address: SocketAddr, open: Arc<AtomicU64>, refused: Arc<A
     .await;
 }
 
-async fn attach(stream: &mut AgentStream, worker: String) -> Result<()> {
+pub(super) async fn attach(stream: &mut AgentStream, worker: String) -> Result<()> {
     stream.send(agent_message::Kind::Hello(hello(worker))).await?;
     timeout(ANSWER_MAX, stream.receive()).await?.map(drop)
 }
@@ -353,7 +388,7 @@ async fn send_dictionary(
     dictionary: &Bytes,
     flush: &Bytes,
 ) -> Result<AgentStream> {
-    let connection = Connection::open(address).await?;
+    let connection = Connection::open(STRANGER, address).await?;
     let mut stream = connection.stream().await?;
     attach(&mut stream, worker).await?;
     stream.send_bytes(dictionary.clone()).await?;

@@ -61,6 +61,8 @@ pub(super) struct Measured {
     pub(super) memory_peak_bytes: u64,
     /// Report of the attackers.
     pub(super) attackers: String,
+    /// Data of honest ones that is no longer found; `None` if nobody looked.
+    pub(super) missing: Option<Vec<String>>,
 }
 
 impl Honest {
@@ -121,6 +123,7 @@ impl Honest {
             errors: broken + violations + reads.failed + late,
             memory_peak_bytes: 0,
             attackers: "–".to_owned(),
+            missing: None,
         }
     }
 

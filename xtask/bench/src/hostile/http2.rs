@@ -1,6 +1,6 @@
 //! Streams of agents frame by frame, so that they can be left half sent.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
@@ -19,10 +19,17 @@ const CONNECT_MAX: Duration = Duration::from_secs(5);
 /// Bytes before a message.
 const PREFIX_BYTES: usize = 5;
 
-/// A connection from the attackers' address.
-pub(super) async fn connect(address: SocketAddr, receive_bytes: Option<u32>) -> Result<TcpStream> {
+/// The attackers' address.
+pub(super) const STRANGER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
+
+/// A connection from a local address.
+pub(super) async fn connect(
+    source: Ipv4Addr,
+    address: SocketAddr,
+    receive_bytes: Option<u32>,
+) -> Result<TcpStream> {
     let socket = TcpSocket::new_v4()?;
-    socket.bind("127.0.0.2:0".parse()?)?;
+    socket.bind((source, 0).into())?;
     if let Some(bytes) = receive_bytes {
         socket.set_recv_buffer_size(bytes)?;
     }
@@ -36,8 +43,8 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) async fn open(address: SocketAddr) -> Result<Connection> {
-        let stream = connect(address, None).await?;
+    pub(super) async fn open(source: Ipv4Addr, address: SocketAddr) -> Result<Connection> {
+        let stream = connect(source, address, None).await?;
         let opened = timeout(CONNECT_MAX, Builder::new().handshake::<_, Bytes>(stream)).await;
         let (requests, connection) = opened.context("the handshake")??;
         tokio::spawn(connection);

@@ -7,7 +7,10 @@
 mod attack;
 mod honest;
 mod http2;
+mod names;
+mod pushes;
 mod sockets;
+mod witness;
 
 use std::path::PathBuf;
 use std::thread;
@@ -20,6 +23,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use self::attack::{Attack, Counters};
 use self::honest::{Honest, Measured, QUERIES};
+use self::witness::Witness;
 use super::ingest::raise_file_limit;
 use super::sampler::machine;
 
@@ -169,6 +173,7 @@ impl Bench {
         let mut bed = self.bed()?;
         let address = bed.running.address;
         let counters = Counters::default();
+        let witness = attack.sends_names().then(|| Witness::start(address)).transpose()?;
         self.attackers.block_on(attack.prepare(address, counters.clone()));
         let is_measured_before = attack.data().is_some() && !attack.leaves_data();
         let mut alone_with_data = is_measured_before.then(|| self.measure(&mut bed)).transpose()?;
@@ -176,6 +181,10 @@ impl Bench {
         let mut attacked = self.measure(&mut bed)?;
         attacked.attackers = attack.report(&counters);
         attackers.abort();
+        if let Some(witness) = witness {
+            self.honest.block_on(names::honest_tasks(address))?;
+            attacked.missing = Some(witness.missing()?);
+        }
         if attack.leaves_data() {
             thread::sleep(WARM_UP);
             alone_with_data = Some(self.measure(&mut bed)?);
@@ -198,13 +207,19 @@ fn row(name: &str, measured: &Measured, alone: Option<&Measured>) -> String {
             [measured.acks_ms[1] / alone.acks_ms[1], measured.reads_ms[1] / alone.reads_ms[1]];
         let is_met = ratios.iter().all(|ratio| *ratio <= RATIO_MAX)
             && measured.errors == 0
+            && measured.missing.as_ref().is_none_or(Vec::is_empty)
             && memory_mb <= MEMORY_MB_MAX;
         let [acks, reads] = ratios.map(|ratio| format!("{ratio:.1} ×"));
         format!("{}: acks {acks}, reads {reads}", if is_met { "met" } else { "**missed**" })
     });
     let acks = if measured.acks == 0 { "no ack".to_owned() } else { pair(measured.acks_ms) };
+    let missing = match measured.missing.as_deref() {
+        None => String::new(),
+        Some([]) => "; the honest task and the operator's run are found".to_owned(),
+        Some(missing) => format!("; **missing: {}**", missing.join(", ")),
+    };
     format!(
-        "| {name} | {acks} | {} | {} of {} | {memory_mb:.0} MB | {verdict} | {} |",
+        "| {name} | {acks} | {} | {} of {} | {memory_mb:.0} MB | {verdict} | {}{missing} |",
         pair(measured.reads_ms),
         measured.errors,
         measured.acks + measured.reads,

@@ -1,6 +1,6 @@
 //! Connections that send slowly or do not read.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use super::attack::RETRY_AFTER;
-use super::http2::connect;
+use super::http2::{STRANGER, connect};
 
 /// How a slow connection begins, and whether it goes on byte by byte.
 const KINDS: [(&[u8], bool); 4] = [
@@ -36,7 +36,7 @@ pub(super) async fn slow(address: SocketAddr, count: usize, open: Arc<AtomicU64>
         let open = open.clone();
         tasks.spawn(async move {
             loop {
-                if let Ok(mut stream) = connect(address, None).await {
+                if let Ok(mut stream) = connect(STRANGER, address, None).await {
                     open.fetch_add(1, Relaxed);
                     send_slowly(&mut stream, begin, goes_on).await;
                     open.fetch_sub(1, Relaxed);
@@ -82,7 +82,7 @@ pub(super) async fn greedy(address: SocketAddr, count: usize, path: &str, open: 
         let request = request.clone();
         tasks.spawn(async move {
             loop {
-                if let Ok(mut stream) = connect(address, Some(SMALL_BUFFER_BYTES)).await {
+                if let Ok(mut stream) = connect(STRANGER, address, Some(SMALL_BUFFER_BYTES)).await {
                     open.fetch_add(1, Relaxed);
                     let _ = stream.write_all(request.as_bytes()).await;
                     // Errors arrive without reading.
@@ -96,16 +96,21 @@ pub(super) async fn greedy(address: SocketAddr, count: usize, path: &str, open: 
     while tasks.join_next().await.is_some() {}
 }
 
-/// Asks again and again on so many connections. Never returns.
-pub(super) async fn flood(address: SocketAddr, count: usize, path: &str, answered: Arc<AtomicU64>) {
+/// Asks again and again from each of these addresses at once. Never returns.
+pub(super) async fn flood(
+    address: SocketAddr,
+    sources: impl Iterator<Item = Ipv4Addr>,
+    path: &str,
+    answered: Arc<AtomicU64>,
+) {
     let mut tasks = JoinSet::new();
     let request = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
-    for _ in 0..count {
+    for source in sources {
         let answered = answered.clone();
         let request = request.clone();
         tasks.spawn(async move {
             loop {
-                let Ok(mut stream) = connect(address, None).await else {
+                let Ok(mut stream) = connect(source, address, None).await else {
                     sleep(Duration::from_millis(100)).await;
                     continue;
                 };
