@@ -330,8 +330,11 @@ pub struct LossAccount {
     pub lost_rejected_ns: u64,
     /// Thread time of flushes that the collector acknowledged in a life whose data it no longer has.
     pub lost_by_collector_ns: u64,
-    /// Thread time that the agent's queue had no room for.
+    /// Thread time that the agent lost: its queue had no room for it, or its sampler did not count it.
     pub lost_queue_ns: u64,
+    /// Thread time in `lost_queue_ns` that the kernel has shown and the sampler did not count, since the
+    /// collector started.
+    pub lost_unseen_ns: u64,
     /// Records of tasks that were lost.
     pub lost_tasks: u64,
     /// Transfers and resource samples that were lost.

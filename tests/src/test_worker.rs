@@ -174,6 +174,7 @@ fn report(report: &ShipReport) -> Value {
         "lost_rejected_ns": report.lost_rejected_ns,
         "lost_by_collector_ns": report.lost_by_collector_ns,
         "lost_queue_ns": report.lost_queue_ns,
+        "lost_unseen_ns": report.lost_unseen_ns,
         "lost_tasks": report.lost_tasks,
         "lost_telemetry": report.lost_telemetry,
         "aggregated_tasks": report.aggregated_tasks,

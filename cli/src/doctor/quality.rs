@@ -55,7 +55,11 @@ fn losses(fleet: &WorkersAnswer) -> Option<Finding> {
         let causes = [
             (account.lost_rejected_ns, "rejected by the collector"),
             (account.lost_by_collector_ns, "lost by a collector after it acknowledged them"),
-            (account.lost_queue_ns, "beyond the agent's queue"),
+            (
+                account.lost_queue_ns.saturating_sub(account.lost_unseen_ns),
+                "beyond the agent's queue",
+            ),
+            (account.lost_unseen_ns, "not counted by its sampler"),
         ];
         let lost = causes.iter().filter(|(lost_ns, _)| *lost_ns > 0);
         let mut parts: Vec<_> =
@@ -155,8 +159,12 @@ mod tests {
             ticks_throttled: 900,
             ..Epoch::default()
         };
-        let account =
-            LossAccount { lost_queue_ns: 2_000_000_000, lost_tasks: 1, ..LossAccount::default() };
+        let account = LossAccount {
+            lost_queue_ns: 2_500_000_000,
+            lost_unseen_ns: 500_000_000,
+            lost_tasks: 1,
+            ..LossAccount::default()
+        };
         let last_rejection = Some("the flush's clock is missing".to_owned());
         let lives = [
             ("healthy", life()),
@@ -177,7 +185,8 @@ mod tests {
             warn  workers            connected, but silent: hung (process 17, 20.0 s)
                                      → check whether the process is stopped or its machine
                                        is overloaded or unreachable
-            warn  data loss          lossy (2.00 s beyond the agent's queue, 1 task record)
+            warn  data loss          lossy (2.00 s beyond the agent's queue, 500 ms not
+                                     counted by its sampler, 1 task record)
                                      → check that the collector is reachable, has room on
                                        its disk and runs with --data
             warn  messages           old (3 messages rejected, the last: the flush's clock

@@ -243,7 +243,8 @@ async fn hello_is_answered_by_welcome_and_flushes_in_order() {
     let epoch = &workers["workers"][0]["epochs"][0];
     let expected = json!({
         "accepted_ns": 11, "stored_ns": 7, "lost_rejected_ns": 4, "lost_by_collector_ns": 0,
-        "lost_queue_ns": 0, "lost_tasks": 0, "lost_telemetry": 0, "aggregated_tasks": 0, "unaccounted_ns": 0, "balanced": true,
+        "lost_queue_ns": 0, "lost_unseen_ns": 0, "lost_tasks": 0, "lost_telemetry": 0, "aggregated_tasks": 0,
+        "unaccounted_ns": 0, "balanced": true,
     });
     assert_eq!(epoch["account"], expected);
     assert_eq!((&epoch["rejected"], &epoch["acked_seq"]), (&json!(2), &json!(3)));

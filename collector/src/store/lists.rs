@@ -242,6 +242,8 @@ list_table! {
             lost_queue_ns,
             lost_telemetry,
             aggregated_tasks,
+            // Not kept: `lost_queue_ns` has it.
+            lost_unseen_ns: 0,
         });
         let clock = clock_offset_ns
             .map(|offset_ns| v1::Clock { offset_ns, error_ns: clock_error_ns });

@@ -23,6 +23,7 @@ function epoch(more: Partial<Epoch> = {}, losses: Partial<Epoch['account']> = {}
       lost_rejected_ns: 0,
       lost_by_collector_ns: 0,
       lost_queue_ns: 0,
+      lost_unseen_ns: 0,
       lost_tasks: 0,
       ...losses,
     },

@@ -213,6 +213,7 @@ fn loss_account(view: &EpochView) -> api::LossAccount {
         lost_rejected_ns: account.lost_rejected_ns,
         lost_by_collector_ns: account.lost_by_collector_ns,
         lost_queue_ns: account.lost_queue_ns,
+        lost_unseen_ns: account.lost_unseen_ns,
         lost_tasks: account.lost_tasks,
         lost_telemetry: account.lost_telemetry,
         aggregated_tasks: account.aggregated_tasks,

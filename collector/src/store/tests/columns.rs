@@ -188,6 +188,7 @@ fn sessions() {
             lost_tasks: 14,
             lost_telemetry: 15,
             aggregated_tasks: 16,
+            lost_unseen_ns: 0,
         }),
         clock: Some(v1::Clock { offset_ns: -17, error_ns: 18 }),
         first_seen: at(19),

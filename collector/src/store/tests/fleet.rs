@@ -175,6 +175,7 @@ impl Fleet {
                 lost_queue_ns: 5,
                 lost_telemetry: 6,
                 aggregated_tasks: 7,
+                lost_unseen_ns: 0,
             }),
             clock: (self.sealings % 3 == 1)
                 .then_some(profiler_core::wire::v1::Clock { offset_ns: -5, error_ns: 6 }),

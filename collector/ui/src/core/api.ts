@@ -881,8 +881,13 @@ export type LossAccount = {
   lost_rejected_ns: number,
   /** Thread time of flushes that the collector acknowledged in a life whose data it no longer has. */
   lost_by_collector_ns: number,
-  /** Thread time that the agent's queue had no room for. */
+  /** Thread time that the agent lost: its queue had no room for it, or its sampler did not count it. */
   lost_queue_ns: number,
+  /**
+   * Thread time in `lost_queue_ns` that the kernel has shown and the sampler did not count, since the
+   * collector started.
+   */
+  lost_unseen_ns: number,
   /** Records of tasks that were lost. */
   lost_tasks: number,
   /** Transfers and resource samples that were lost. */

@@ -154,11 +154,13 @@ function epochAlerts(worker: string, epoch: Epoch, isNewest: boolean, nowNs: num
       account.lost_tasks > 0 && quantity(account.lost_tasks, 'task record'),
     ].filter((part) => part !== false);
     const isRejected = account.lost_rejected_ns > 0;
-    const isQueue = account.lost_queue_ns > 0 || lost === 0;
+    const isUnseen = account.lost_unseen_ns > 0;
+    const isQueue = account.lost_queue_ns > account.lost_unseen_ns || lost === 0;
     const causes = [
       isRejected && `the collector rejected messages (${epoch.last_rejection ?? 'the reason is not known'})`,
       account.lost_by_collector_ns > 0 && 'a collector that had acknowledged them lost its data',
       isQueue && "the agent's queue was full",
+      isUnseen && `the sampler did not count ${duration(account.lost_unseen_ns)}, the worker's log has when`,
     ].filter((part) => part !== false);
     alerts.push({
       id: `lost_${epoch.epoch}_${magnitude(lost)}_${magnitude(account.lost_tasks)}`,
@@ -169,9 +171,11 @@ function epochAlerts(worker: string, epoch: Epoch, isNewest: boolean, nowNs: num
       cause: `${causes.join('; ')} (${process})`,
       next: isRejected
         ? REJECTED_NEXT
-        : isQueue
-          ? 'check that the collector runs, is reachable and has room on its disk'
-          : 'run the collector with --data, so that it keeps what it acknowledged',
+        : isUnseen && !isQueue
+          ? 'give the worker more processor time: its sampler came too late, or threads ended unseen'
+          : isQueue
+            ? 'check that the collector runs, is reachable and has room on its disk'
+            : 'run the collector with --data, so that it keeps what it acknowledged',
     });
   }
   if (epoch.rejected > 0 && account.lost_rejected_ns === 0)
