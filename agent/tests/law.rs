@@ -129,7 +129,7 @@ impl Program {
     }
 }
 
-/// What the threads wait for, and what they measured.
+/// Conditions that the threads wait for.
 #[derive(Default)]
 struct Shared {
     go: Mutex<bool>,
@@ -449,7 +449,7 @@ fn is_near([truth, seen]: [Duration; 2], part: f64, at_least: Duration) -> bool 
     truth.abs_diff(seen) <= truth.mul_f64(part).max(at_least)
 }
 
-/// What is wrong; empty if the law holds.
+/// Names what is wrong; empty if the law holds.
 fn violations(program: Program, outcome: &Outcome, bounds: Bounds) -> Vec<&'static str> {
     // Each thread's end and each change of its task may differ by a turn.
     let each = |each: Duration| each * u32::try_from(program.threads).unwrap();

@@ -1,8 +1,10 @@
 //! The moments at which a thread changed its task, by its own clock.
 //!
 //! Among many threads that wait for a processor a thread may run for one turn between two looks of the
-//! sampler, and no look tells which part of it belongs to which task. So the sampler asks a thread to note
-//! its next changes: two system calls for each, and none after the [`CHANGES_MAX`]th between two looks.
+//! sampler, and no look tells which part of it belongs to which task. So the sampler asks a thread that it
+//! sees rarely to note its next changes: two system calls for each, and none after the [`CHANGES_MAX`]th
+//! between two looks. A thread may lose its processor after a system call, so one that is seen often is not
+//! asked.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -10,6 +12,8 @@ use super::early::Usage;
 
 /// Most changes that are noted between two looks. Time after the last one is the sampler's to divide.
 const CHANGES_MAX: usize = 4;
+/// The number of notes of a thread that is not to note anything.
+const UNWANTED: usize = CHANGES_MAX + 1;
 
 /// A change of a thread's task.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -23,7 +27,7 @@ pub(crate) struct Change {
 /// See the [module](self). The thread adds notes, the sampler takes them.
 #[derive(Debug)]
 pub(crate) struct ChangeNotes {
-    /// The number of notes; [`CHANGES_MAX`] also while none are wanted.
+    /// The number of notes, or [`UNWANTED`].
     count: AtomicUsize,
     notes: [Note; CHANGES_MAX],
 }
@@ -40,7 +44,7 @@ struct Note {
 impl ChangeNotes {
     /// No notes are wanted.
     pub(super) fn new() -> ChangeNotes {
-        ChangeNotes { count: AtomicUsize::new(CHANGES_MAX), notes: Default::default() }
+        ChangeNotes { count: AtomicUsize::new(UNWANTED), notes: Default::default() }
     }
 
     /// Whether the thread is to note its next change.
@@ -66,22 +70,22 @@ impl ChangeNotes {
         }
     }
 
-    /// The sampler takes the changes since the last call, the earliest first, and asks for the next ones.
-    pub(crate) fn take(&self) -> impl Iterator<Item = Change> + use<> {
+    /// The sampler takes the changes since the last call, the earliest first. `again`: it asks for the next ones.
+    pub(crate) fn take(&self, again: bool) -> impl Iterator<Item = Change> + use<> {
+        let next = if again { 0 } else { UNWANTED };
         let mut count = self.count.load(Ordering::Acquire);
         loop {
             let notes = self.notes.each_ref().map(Note::get);
-            match self.count.compare_exchange(count, 0, Ordering::AcqRel, Ordering::Acquire) {
-                // A note that was never set has no time.
-                Ok(_) => return notes.into_iter().take(count).filter(|change| change.at_ns > 0),
+            match self.count.compare_exchange(count, next, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => break notes.into_iter().take(if count == UNWANTED { 0 } else { count }),
                 Err(more) => count = more,
             }
         }
     }
 
-    /// Whether a change is noted, or none is wanted yet.
+    /// Whether a change is noted.
     pub(crate) fn is_noted(&self) -> bool {
-        self.count.load(Ordering::Relaxed) > 0
+        (1..=CHANGES_MAX).contains(&self.count.load(Ordering::Relaxed))
     }
 }
 
@@ -119,17 +123,18 @@ mod tests {
     #[test]
     fn the_first_changes_after_a_look_are_noted() {
         let notes = ChangeNotes::new();
-        assert!(!notes.is_wanted());
-        assert_eq!(notes.take().count(), 0, "none was wanted");
+        assert!(!notes.is_wanted() && !notes.is_noted());
+        assert_eq!(notes.take(true).count(), 0, "none was wanted");
         for at_ns in 1..=6 {
             if notes.is_wanted() {
                 notes.add(change(at_ns));
             }
         }
         assert!(notes.is_noted());
-        assert_eq!(notes.take().collect::<Vec<_>>(), [1, 2, 3, 4].map(change));
+        assert_eq!(notes.take(true).collect::<Vec<_>>(), [1, 2, 3, 4].map(change));
         assert!(notes.is_wanted() && !notes.is_noted());
-        assert_eq!(notes.take().count(), 0);
+        assert_eq!(notes.take(false).count(), 0);
+        assert!(!notes.is_wanted());
     }
 
     #[test]
@@ -145,10 +150,10 @@ mod tests {
             });
             let mut last = 0;
             while !has_ended.load(Ordering::Acquire) {
-                for taken in notes.take() {
-                    assert_eq!(taken, change(taken.at_ns));
-                    assert!(taken.at_ns > last);
-                    last = taken.at_ns;
+                for noted in notes.take(true) {
+                    assert_eq!(noted, change(noted.at_ns));
+                    assert!(noted.at_ns > last);
+                    last = noted.at_ns;
                 }
             }
         });

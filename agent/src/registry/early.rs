@@ -58,7 +58,7 @@ struct Sum {
     preemptions: AtomicU64,
 }
 
-/// What the kernel counts of a thread.
+/// Counts that the kernel keeps of a thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Usage {
     pub(crate) cpu_ns: u64,
@@ -70,6 +70,11 @@ pub(crate) struct Usage {
 }
 
 impl Usage {
+    /// The number of turns on a processor, the present one included.
+    pub(crate) fn turns(self) -> u64 {
+        self.blocks + self.preemptions + 1
+    }
+
     pub(crate) fn of_own_thread() -> Usage {
         let [blocks, preemptions] = process::own_switches();
         Usage { cpu_ns: process::own_cpu_ns(), blocks, preemptions }
@@ -111,7 +116,7 @@ pub(crate) struct EarlyTimes {
     pub(crate) word: u64,
     /// When that was.
     pub(crate) since: Moment,
-    /// What the kernel had counted of the thread then.
+    /// The kernel's counts of the thread then.
     pub(crate) usage: Usage,
 }
 
@@ -271,7 +276,7 @@ impl EarlyAccount {
         (ns > 0).then(|| Moment { ns, cpu_ns: self.ended_cpu_ns.load(Ordering::Relaxed) })
     }
 
-    /// What the kernel had counted of the thread when it ended, if it has.
+    /// The kernel's counts of the thread when it ended, if it has.
     pub(crate) fn ended_usage(&self) -> Option<Usage> {
         let ended = self.ended()?;
         Some(Usage {

@@ -25,7 +25,7 @@ pub(super) struct Times {
     pub(super) all_ns: i64,
 }
 
-/// What the kernel has shown at a check.
+/// The kernel's side of a check.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shown {
     /// The CPU clock of the process before and after the threads' clocks were read.
@@ -47,7 +47,7 @@ pub(crate) struct Difference {
 /// The state of the comparison.
 #[derive(Debug, Default)]
 pub(super) struct Audit {
-    /// What was counted and shown when the comparison began, in one number: their difference.
+    /// The difference of the kernel's times and the sampler's when the comparison began.
     base: Option<Times>,
     /// The least time of all threads since then.
     least_ns: i64,
@@ -56,10 +56,10 @@ pub(super) struct Audit {
     /// The differences of the last check, and what was shown then.
     last_missing: Times,
     last_shown: Times,
-    /// What was reported so far.
+    /// Differences that were reported so far.
     reported: Times,
     reported_excess_ns: i64,
-    /// What was found and not sent yet.
+    /// Differences that were found and not sent yet.
     found: Difference,
 }
 
@@ -81,6 +81,13 @@ impl Times {
             cpu_ns: signed(to.cpu_ns) - signed(from.cpu_ns),
             all_ns: signed(to.ns) - signed(from.ns),
         }
+    }
+}
+
+impl Times {
+    /// Time off the processor.
+    pub(super) fn off_cpu_ns(self) -> u64 {
+        u64::try_from(self.all_ns - self.cpu_ns).unwrap_or(0)
     }
 }
 
@@ -163,7 +170,7 @@ impl Audit {
         self.found.excess_ns += excess_ns.unsigned_abs();
     }
 
-    /// What was found and not sent yet.
+    /// Differences that were found and not sent yet.
     pub(super) fn found(&self) -> Difference {
         self.found
     }
@@ -224,7 +231,7 @@ mod tests {
     fn differences_below_the_noise_add_up() {
         let missing = Times { cpu_ns: 0, all_ns: 15_000_000 };
         assert_eq!(found(1, 3, missing, true).missing_ns, 0);
-        assert_eq!(found(4, 3, missing, true).missing_ns, 45_000_000);
+        assert_eq!(found(4, 3, missing, true).missing_ns, 60_000_000);
     }
 
     #[test]

@@ -73,8 +73,10 @@ pub(super) struct Thread {
     /// Time of waiting for a processor that belongs where it was blocked, and was counted as blocked
     /// there: as much of its later time off the processor counts as that.
     pub(super) owed: Option<OwedDelay>,
-    /// What the kernel had counted of it when it last noted a change of its task.
+    /// The kernel's counts of it when it last noted a change of its task.
     pub(super) usage: Option<Usage>,
+    /// When that was.
+    pub(super) changed_ns: u64,
     /// Where it was last sampled while it ran.
     pub(super) last_sample: Option<LastSample>,
     pub(super) pace: Pace,
@@ -179,6 +181,7 @@ impl Thread {
             known_off_cpu_ns: 0,
             owed: None,
             usage: None,
+            changed_ns: 0,
             last_sample: None,
             pace: Pace::default(),
         }

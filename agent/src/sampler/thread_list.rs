@@ -103,7 +103,7 @@ impl ThreadList {
         changes
     }
 
-    /// Time until `now` of the threads that are not found yet, beside `known` ones and the sampler's own.
+    /// Time until `now` of the threads that are not found yet: neither the `known` ones nor the sampler's own.
     pub(super) fn unknown_ns(&self, now: u64, known: usize) -> u64 {
         let unknown = self.count.unwrap_or(0).saturating_sub(known as u64 + 1);
         unknown.saturating_mul(now.saturating_sub(self.complete_ns))

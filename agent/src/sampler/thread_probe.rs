@@ -180,13 +180,13 @@ impl ThreadProbe {
     /// counted where it was last seen.
     pub(super) fn remove_ended(&mut self, mut thread: Thread, ended_ns: u64) {
         if let Some(end) = thread.end() {
-            self.count_until_changes(&mut thread, end, 0);
+            self.count_until_changes(&mut thread, end, None, None);
             let ran_since = end.ns.saturating_sub(thread.time.ran_ns(end.cpu_ns));
             self.assume_idle(&mut thread, ran_since);
             self.count_idle(&mut thread);
             thread.time.advance(end.ns, end.cpu_ns);
             if thread.early.is_none() && matches!(thread.observation, LastObservation::Ready) {
-                self.estimate_waits_of_ended(&mut thread);
+                self.count_waits_of_ended(&mut thread);
             }
         } else if matches!(thread.observation, LastObservation::Blocked(_)) {
             self.assume_idle(&mut thread, ended_ns);
@@ -213,7 +213,7 @@ impl ThreadProbe {
         let Some(cpu_ns) = thread.read_clock() else {
             return self.mark_gone(thread);
         };
-        self.count_until_changes(thread, Moment { ns: now, cpu_ns }, 0);
+        self.count_until_changes(thread, Moment { ns: now, cpu_ns }, None, None);
         self.assume_idle(thread, now.saturating_sub(thread.time.ran_ns(cpu_ns)));
         self.count_idle(thread);
         thread.time.advance(now, cpu_ns);
@@ -286,7 +286,7 @@ impl ThreadProbe {
             self.to_ask.push_back(id);
             let since_ns = tick.now_ns.saturating_sub(thread.time.accounted_to_ns());
             if since_ns > WAITING_NS && matches!(thread.observation, LastObservation::Ready) {
-                self.advance_running(thread, tick);
+                self.advance_running(thread, tick, None);
             }
         }
     }
@@ -318,7 +318,7 @@ impl ThreadProbe {
 
     /// Looks at a thread that ran since the last tick.
     pub(super) fn look_at_changed(&mut self, thread: &mut Thread, tick: TickTimes) {
-        if !self.advance_running(thread, tick) {
+        if !self.advance_running(thread, tick, None) {
             return;
         }
         self.set_task(thread, thread.task_word());
@@ -329,9 +329,14 @@ impl ThreadProbe {
         self.attribute_overdue(thread, tick.now_ns);
     }
 
-    /// Adds the time until this tick to the account of a thread that ran since the last one. Until
-    /// then it had stayed where it was seen blocked. Returns whether the thread exists.
-    fn advance_running(&mut self, thread: &mut Thread, tick: TickTimes) -> bool {
+    /// Adds the time until this tick to the account of a thread that ran since the last one, with `sample` if
+    /// there is one. Until then it had stayed where it was seen blocked. Returns whether the thread exists.
+    fn advance_running(
+        &mut self,
+        thread: &mut Thread,
+        tick: TickTimes,
+        sample: Option<LastSample>,
+    ) -> bool {
         let TickTimes { now_ns, last_ns } = tick;
         if thread.time.accounted_to_ns() >= now_ns {
             return !thread.gone;
@@ -346,8 +351,7 @@ impl ThreadProbe {
             return false;
         };
         let delay = self.files.run_delay(thread.id, &mut thread.files);
-        let waited_ns = delay.map_or(0, |delay| thread.time.new_delay_ns(delay.ns));
-        self.count_until_changes(thread, Moment { ns: to_ns, cpu_ns }, waited_ns);
+        self.count_until_changes(thread, Moment { ns: to_ns, cpu_ns }, delay, sample);
         let waited_ns = delay.map_or(0, |delay| thread.time.new_delay_ns(delay.ns));
         // It left the place where it was blocked when it was woken, and then waited for a processor.
         let woken_ns = to_ns.saturating_sub(thread.time.ran_ns(cpu_ns) + waited_ns);
@@ -407,19 +411,20 @@ impl ThreadProbe {
         }
         let task_word = sample.task_word.unwrap_or(0);
         let attribution = self.attribution(thread, task_word);
-        if task_word == thread.seen_task_word {
-            // It may have changed its task since.
-            thread.last_sample = Some(LastSample { attribution, task_word, at_ns: tick.now_ns });
+        let last_sample = LastSample { attribution, task_word, at_ns: tick.now_ns };
+        if !self.advance_running(thread, tick, Some(last_sample)) {
+            return;
         }
-        if !self.advance_running(thread, tick) {
+        let middle_ns = thread.time.unsampled_middle_ns();
+        let sampled_ns = sample.time.map_or(middle_ns, |time| self.meter.time_of(time.begin));
+        if task_word != thread.seen_task_word && sampled_ns < thread.changed_ns {
+            // It has noted that it left the task; its time there is counted.
             return;
         }
         self.set_task(thread, task_word);
-        let middle_ns = thread.time.unsampled_middle_ns();
-        let sampled_ns = sample.time.map_or(middle_ns, |time| self.meter.time_of(time.begin));
         let weight = thread.time.take_sampled(sampled_ns, self.quantum_of(thread));
         self.count(thread, attribution, State::Cpu, weight);
-        thread.last_sample = Some(LastSample { attribution, task_word, at_ns: tick.now_ns });
+        thread.last_sample = Some(last_sample);
     }
 
     /// Unwinds a sample, once more if that led to code of a module that was loaded meanwhile.
@@ -446,8 +451,7 @@ impl ThreadProbe {
         }
         if thread.has_noted_change() {
             let delay = self.files.run_delay(thread.id, &mut thread.files);
-            let waited_ns = delay.map_or(0, |delay| thread.time.new_delay_ns(delay.ns));
-            self.count_until_changes(thread, Moment { ns: now, cpu_ns }, waited_ns);
+            self.count_until_changes(thread, Moment { ns: now, cpu_ns }, delay, None);
         }
         self.assume_half_idle(thread, cpu_ns, now);
         self.count_idle(thread);

@@ -1,5 +1,6 @@
 //! Threads that are blocked in the kernel: read from outside, and counted where they stay.
 
+use super::change::LOOKS_APART_NS;
 use super::*;
 
 /// Most attempts in one tick to read a blocked thread that moves meanwhile.
@@ -53,6 +54,12 @@ impl ThreadProbe {
         };
         if thread.time.ran_ns(cpu_ns) > 0 || at.task_word != thread.task_word() {
             return false;
+        }
+        if let Some(cell) = thread.cell.as_ref().filter(|_| thread.early.is_none())
+            && now.saturating_sub(at.seen_ns) >= LOOKS_APART_NS
+            && !cell.changes.is_noted()
+        {
+            drop(cell.changes.take(true));
         }
         at.seen_ns = now;
         let verify = now >= at.verify_at_ns;

@@ -59,7 +59,12 @@ impl Waits {
     }
 
     /// The waits before `turns` turns, as long as those of the last ones.
-    pub(super) fn of_turns(self, turns: u64) -> u64 {
+    /// The wait before a turn, on average.
+    pub(super) fn mean_ns(self) -> u64 {
+        (self.ns / self.turns.max(1) as f64) as u64
+    }
+
+    fn of_turns(self, turns: u64) -> u64 {
         (self.squares / self.ns.max(1.0) * turns as f64) as u64
     }
 }
@@ -202,7 +207,7 @@ impl ThreadProbe {
         thread.usage = Some(usage);
         if let Some(cell) = &thread.cell {
             // From now on it notes the changes of its task.
-            drop(cell.changes.take());
+            drop(cell.changes.take(true));
         }
         if lives && times.times().next().is_none() && !early.is_seen() {
             // Its time waits for a sample, as that of older threads does: on a busy machine half a second
