@@ -12,7 +12,7 @@ use super::{Account, SharedTable};
 use crate::state::CollectorState;
 use crate::sync::{read, write};
 
-/// Tasks and sums that are looked up at once. Who waits to change the tree waits for these at most.
+/// Tasks and sums that are looked up at once. A change of the tree waits for these at most.
 const LOOKED_UP_AT_ONCE: usize = 1_024;
 
 /// Names of tasks without a node, or with phases without a node, and these phases.

@@ -47,7 +47,8 @@ pub(super) async fn push(address: SocketAddr, stored: Arc<AtomicU64>, refused: A
     let mut tasks = JoinSet::new();
     for number in 0..bodies.len() * PUSHERS_A_KIND {
         let body = bodies[number % bodies.len()].clone();
-        let (stored, refused) = (stored.clone(), refused.clone());
+        let stored = stored.clone();
+        let refused = refused.clone();
         tasks.spawn(async move {
             loop {
                 let pushed = timeout(ANSWER_MAX, push_once(address, number, &body)).await;

@@ -35,7 +35,7 @@ impl Witness {
         Ok(Witness { address, run })
     }
 
-    /// What is no longer found of the task and the run.
+    /// Names the parts of the task and the run that are no longer found.
     pub(super) fn missing(&self) -> Result<Vec<String>> {
         let mut missing = Vec::new();
         let compare = "tasks/compare?before_from=-20m&before_to=-10m&from=-10m";
