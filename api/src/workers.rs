@@ -332,8 +332,7 @@ pub struct LossAccount {
     pub lost_by_collector_ns: u64,
     /// Thread time that the agent lost: its queue had no room for it, or its sampler did not count it.
     pub lost_queue_ns: u64,
-    /// Thread time in `lost_queue_ns` that the kernel has shown and the sampler did not count, since the
-    /// collector started.
+    /// Thread time in `lost_queue_ns` that the sampler did not count, since the collector started.
     pub lost_unseen_ns: u64,
     /// Records of tasks that were lost.
     pub lost_tasks: u64,

@@ -883,10 +883,7 @@ export type LossAccount = {
   lost_by_collector_ns: number,
   /** Thread time that the agent lost: its queue had no room for it, or its sampler did not count it. */
   lost_queue_ns: number,
-  /**
-   * Thread time in `lost_queue_ns` that the kernel has shown and the sampler did not count, since the
-   * collector started.
-   */
+  /** Thread time in `lost_queue_ns` that the sampler did not count, since the collector started. */
   lost_unseen_ns: number,
   /** Records of tasks that were lost. */
   lost_tasks: number,
