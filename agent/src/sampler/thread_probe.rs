@@ -47,7 +47,7 @@ const CONTENDED_PART: u64 = 64;
 const OFF_CPU_MIN_NS: u64 = 500_000;
 /// Most threads that are asked again in a tick while the sampler has spent more than it may.
 const ASKED_IN_DEBT: usize = 2;
-/// Most threads of a tick that wait to be asked again and are looked at, and the time between two looks.
+/// Most threads of a tick that are looked at for their waits, and the time between two looks.
 const WAITING_PER_TICK_MAX: usize = 8;
 const WAITING_NS: u64 = 500_000_000;
 /// Ticks between two looks at the loader's list of modules, unless unknown code is found.
@@ -68,6 +68,8 @@ pub(super) struct ThreadProbe {
     expired: PageVec<u32>,
     /// Threads that answered and have not been asked again, the first to answer first.
     to_ask: PageQueue<u32>,
+    /// Where in the table of threads the next one is looked at for its waits.
+    next_waiting: usize,
     /// Threads without a timer.
     unarmed: PageQueue<UnarmedThread>,
     /// No timer is created before this time.
@@ -102,6 +104,7 @@ impl ThreadProbe {
             owners: PageVec::new(),
             expired: PageVec::new(),
             to_ask: PageQueue::default(),
+            next_waiting: 0,
             unarmed: PageQueue::default(),
             refused_until_ns: 0,
             unwinder,
@@ -277,15 +280,15 @@ impl ThreadProbe {
         self.look_at_waiting(threads, tick);
     }
 
-    /// Reads how long threads have waited for a processor that are not asked again yet, a few in turn: the
-    /// kernel tells it only while they live.
+    /// Reads how long threads have waited for a processor that were not looked at for a while, a few in turn:
+    /// the kernel tells it only while they live.
     fn look_at_waiting(&mut self, threads: &mut ThreadTable, tick: TickTimes) {
-        for _ in 0..self.to_ask.len().min(WAITING_PER_TICK_MAX) {
-            let Some(id) = self.to_ask.pop_front() else { return };
-            let Some(thread) = threads.get_mut(id) else { continue };
-            self.to_ask.push_back(id);
+        for _ in 0..threads.len().min(WAITING_PER_TICK_MAX) {
+            self.next_waiting = (self.next_waiting + 1) % threads.len();
+            let Some(thread) = threads.at_mut(self.next_waiting) else { return };
             let since_ns = tick.now_ns.saturating_sub(thread.time.accounted_to_ns());
-            if since_ns > WAITING_NS && matches!(thread.observation, LastObservation::Ready) {
+            let is_ready = matches!(thread.observation, LastObservation::Ready);
+            if since_ns > WAITING_NS && is_ready && !thread.is_new {
                 self.advance_running(thread, tick, None);
             }
         }

@@ -26,6 +26,11 @@ impl ThreadTable {
         self.threads.get_mut(at)
     }
 
+    /// The thread at a place of the table; threads change their places when others are removed.
+    pub(super) fn at_mut(&mut self, at: usize) -> Option<&mut Thread> {
+        self.threads.get_mut(at)
+    }
+
     /// Adds a thread. If its id is known, the known thread stays. `None` if there is no memory.
     pub(super) fn insert(&mut self, thread: Thread) -> Option<&mut Thread> {
         let id = thread.id;
