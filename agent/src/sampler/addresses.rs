@@ -133,11 +133,11 @@ impl AddressTrie {
         let (first, mut node) = self.insert_levels(levels);
         if !stack.complete {
             let frame = self.frame_id(AddressFrame::Truncated);
-            node = node.and_then(|node| self.trie.insert(node, frame));
+            node = node.and_then(|node| self.trie.insert(node, frame?));
         }
         for address in stack.addresses.iter().rev() {
             let frame = self.code_id(*address);
-            node = node.and_then(|node| self.trie.insert(node, frame));
+            node = node.and_then(|node| self.trie.insert(node, frame?));
         }
         self.or_overflow(node, first)
     }
@@ -146,27 +146,37 @@ impl AddressTrie {
     pub(super) fn node_without_stack(&mut self, levels: &TaskLevels, reason: NoStack) -> NodeId {
         let (first, node) = self.insert_levels(levels);
         let frame = self.frame_id(AddressFrame::NoStack(reason));
-        let node = node.and_then(|node| self.trie.insert(node, frame));
+        let node = node.and_then(|node| self.trie.insert(node, frame?));
         self.or_overflow(node, first)
     }
 
     fn or_overflow(&mut self, node: Result<NodeId, Full>, first: NodeId) -> NodeId {
-        node.unwrap_or_else(|_| {
-            let frame = self.frame_id(AddressFrame::Overflow);
-            self.trie.insert_past_limit(first, frame)
-        })
+        match node {
+            Ok(node) => node,
+            Err(Full) if first == NodeId::ROOT => first,
+            Err(Full) => {
+                let frame = self.frame_id(AddressFrame::Overflow);
+                frame.map_or(first, |frame| self.trie.insert_past_limit(first, frame))
+            }
+        }
     }
 
-    /// The nodes of the first level and of the last level above a stack.
+    /// The nodes of the first level and of the last level above a stack. Without memory for the first
+    /// level it is the root, where no time is counted.
     pub(super) fn insert_levels(&mut self, levels: &TaskLevels) -> (NodeId, Result<NodeId, Full>) {
-        let first = self.frame_id(levels.first.clone());
+        let Ok(frame) = self.frame_id(levels.first.clone()) else {
+            return (NodeId::ROOT, Err(Full));
+        };
         // The number of task names is limited, so first-level nodes need no limit of their own.
-        let first = self.trie.insert_past_limit(NodeId::ROOT, first);
+        let first = self.trie.insert_past_limit(NodeId::ROOT, frame);
+        if first == NodeId::ROOT {
+            return (first, Err(Full));
+        }
         if levels.phase == NameId::NONE {
             return (first, Ok(first));
         }
         let phase = self.frame_id(AddressFrame::Phase(levels.phase));
-        (first, self.trie.insert(first, phase))
+        (first, phase.and_then(|phase| self.trie.insert(first, phase)))
     }
 
     /// Counts a weight at its stack and at its thread.
@@ -174,7 +184,9 @@ impl AddressTrie {
         self.add_at_stack(attribution.node, weight);
         self.added += Times::of(weight);
         // Without memory, only the split by thread lacks it.
-        let _ = self.trie.add_weight(attribution.thread, weight);
+        if attribution.thread != NodeId::ROOT {
+            let _ = self.trie.add_weight(attribution.thread, weight);
+        }
     }
 
     /// All time that was added so far.
@@ -182,8 +194,9 @@ impl AddressTrie {
         self.added
     }
 
+    /// The root stands for a node that there was no memory for: such time is lost.
     fn add_at_stack(&mut self, node: NodeId, weight: Weight) {
-        if !self.trie.add_weight(node, weight) {
+        if node == NodeId::ROOT || !self.trie.add_weight(node, weight) {
             self.lost_ns += weight.total_ns();
         }
     }
@@ -235,19 +248,29 @@ impl AddressTrie {
         &self.frames[id.0 as usize]
     }
 
-    pub(super) fn frame_id(&mut self, frame: AddressFrame) -> FrameId {
+    /// The id of a frame, which is added if it is new.
+    ///
+    /// # Errors
+    /// [`Full`] if there is no memory for it.
+    pub(super) fn frame_id(&mut self, frame: AddressFrame) -> Result<FrameId, Full> {
         if let Some(id) = self.frame_ids.get(&frame) {
-            return *id;
+            return Ok(*id);
         }
-        let id = FrameId(u32::try_from(self.frames.len()).expect("fewer than nodes"));
-        self.frames.push(frame.clone());
-        self.frame_ids.insert(frame, id);
-        id
+        let id = FrameId(u32::try_from(self.frames.len()).map_err(|_| Full)?);
+        // The frame before its id: nodes of an id without a frame could not be named.
+        if !self.frames.push(frame.clone()) {
+            return Err(Full);
+        }
+        if !self.frame_ids.insert(frame, id) {
+            self.frames.pop();
+            return Err(Full);
+        }
+        Ok(id)
     }
 
-    fn code_id(&mut self, address: u64) -> FrameId {
+    fn code_id(&mut self, address: u64) -> Result<FrameId, Full> {
         if let Some(id) = self.code_ids.get(&address) {
-            return *id;
+            return Ok(*id);
         }
         let after = self.modules.partition_point(|(range, _)| range.start <= address);
         let module = after
@@ -255,9 +278,10 @@ impl AddressTrie {
             .map(|index| &self.modules[index])
             .filter(|(range, _)| range.contains(&address))
             .map(|(_, module)| module.clone());
-        let id = self.frame_id(AddressFrame::Code { address, module });
+        let id = self.frame_id(AddressFrame::Code { address, module })?;
+        // Without memory it is looked up by its module again.
         self.code_ids.insert(address, id);
-        id
+        Ok(id)
     }
 }
 
@@ -277,7 +301,8 @@ mod tests {
         let stack = Stack { addresses: vec![10, 20], complete: true };
         let levels = levels(AddressFrame::NoTask);
         let node = addresses.node_of(&levels, &stack);
-        let frame = addresses.frame_id(AddressFrame::Thread { name: "main".into(), id: 7 });
+        let frame =
+            addresses.frame_id(AddressFrame::Thread { name: "main".into(), id: 7 }).unwrap();
         let above = addresses.insert_levels(&levels).0;
         let thread = addresses.trie.insert(above, frame).unwrap();
         let attribution = Attribution { node, thread };

@@ -197,7 +197,9 @@ impl Remainders {
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::addresses::{AddressFrame, TaskLevels};
     use super::*;
+    use crate::registry::NameId;
 
     proptest! {
         #[test]
@@ -219,7 +221,9 @@ mod tests {
     fn remainders_of_ended_threads_add_up() {
         let mut tree = AddressTrie::new(&[]);
         let mut remainders = Remainders::default();
-        let attribution = Attribution { node: NodeId::ROOT, thread: NodeId::ROOT };
+        let levels = TaskLevels { first: AddressFrame::NoTask, phase: NameId::NONE };
+        let node = tree.insert_levels(&levels).0;
+        let attribution = Attribution { node, thread: node };
         for _ in 0..25 {
             let time = Share { attribution, state: State::Cpu, part: 300 };
             remainders.add(&mut tree, 1_000, NodeId(1), time);

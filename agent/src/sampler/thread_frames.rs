@@ -7,6 +7,7 @@ use profiler_core::{FrameId, NodeId};
 
 use super::addresses::{AddressFrame, AddressTrie, Attribution, TaskLevels};
 use super::page_map::PageMap;
+use super::page_trie::Full;
 use super::thread::{Thread, ThreadFrame};
 use crate::registry::NameId;
 use crate::sys::process;
@@ -48,92 +49,121 @@ impl ThreadFrames {
         thread: &mut Thread,
     ) -> Attribution {
         let frame = self.frame_of(tree, thread);
-        Attribution { node, thread: self.node(tree, levels, frame) }
+        Attribution { node, thread: self.node_or_root(tree, levels, frame) }
     }
 
     /// Where time of the sampler's own thread is counted; its frame is `thread`.
     pub(super) fn sampler_attribution(
         &mut self,
         tree: &mut AddressTrie,
-        thread: FrameId,
+        thread: Result<FrameId, Full>,
     ) -> Attribution {
         let levels = TaskLevels { first: AddressFrame::Agent, phase: NameId::NONE };
-        let (agent, _) = tree.insert_levels(&levels);
-        let sampler = tree.frame_id(AddressFrame::Sampler);
-        let node = tree.trie.insert_past_limit(agent, sampler);
-        Attribution { node, thread: self.node(tree, &levels, thread) }
+        let (agent, above) = tree.insert_levels(&levels);
+        let sampler = above.and_then(|_| tree.frame_id(AddressFrame::Sampler));
+        let node = sampler.map_or(agent, |frame| tree.trie.insert_past_limit(agent, frame));
+        Attribution { node, thread: self.node_or_root(tree, &levels, thread) }
     }
 
-    fn frame_of(&mut self, tree: &mut AddressTrie, thread: &mut Thread) -> FrameId {
+    fn frame_of(&mut self, tree: &mut AddressTrie, thread: &mut Thread) -> Result<FrameId, Full> {
         let is_young = thread.age_ns() < YOUNG_NS;
         if let Some(known) = thread.frame
             && (known.is_final || is_young)
         {
-            return known.frame;
+            return Ok(known.frame);
         }
         let name = match (&thread.cell, thread.first_name.take()) {
             (Some(cell), _) => ThreadName::from(&*cell.thread.name),
             (None, Some(first)) if is_young => first,
             (None, _) => process::thread_name(thread.id),
         };
-        let frame = self.frame(tree, name, thread.id, is_young);
+        let frame = self.frame(tree, name, thread.id, is_young)?;
         thread.frame = Some(ThreadFrame { frame, is_final: !is_young });
-        frame
+        Ok(frame)
     }
 
     /// The frame of a thread with this name and id, or of all those that it is counted with.
+    ///
+    /// # Errors
+    /// [`Full`] if there is no memory for it.
     pub(super) fn frame(
         &mut self,
         tree: &mut AddressTrie,
         name: ThreadName,
         id: u32,
         is_young: bool,
-    ) -> FrameId {
+    ) -> Result<FrameId, Full> {
         let own = AddressFrame::Thread { name, id };
         let own_max = if is_young { OWN_AT_ONCE_MAX } else { OWN_MAX };
         if tree.has_frame(&own) {
             return tree.frame_id(own);
         }
         if self.own < own_max {
+            let frame = tree.frame_id(own)?;
             self.own += 1;
-            return tree.frame_id(own);
+            return Ok(frame);
         }
         let together = AddressFrame::Thread { name, id: 0 };
         if tree.has_frame(&together) {
             return tree.frame_id(together);
         }
         if self.names < NAMES_MAX {
+            let frame = tree.frame_id(together)?;
             self.names += 1;
-            return tree.frame_id(together);
+            return Ok(frame);
         }
         tree.frame_id(AddressFrame::Thread { name: OTHER_THREADS.into(), id: 0 })
     }
 
-    /// The node of a thread's frame below `levels`.
-    fn node(&mut self, tree: &mut AddressTrie, levels: &TaskLevels, frame: FrameId) -> NodeId {
+    /// The node of a thread's frame below `levels`. Without memory it is the root, where no time is
+    /// counted.
+    fn node_or_root(
+        &mut self,
+        tree: &mut AddressTrie,
+        levels: &TaskLevels,
+        frame: Result<FrameId, Full>,
+    ) -> NodeId {
+        frame.and_then(|frame| self.node(tree, levels, frame)).unwrap_or(NodeId::ROOT)
+    }
+
+    fn node(
+        &mut self,
+        tree: &mut AddressTrie,
+        levels: &TaskLevels,
+        frame: FrameId,
+    ) -> Result<NodeId, Full> {
         let (first, above) = tree.insert_levels(levels);
+        if first == NodeId::ROOT {
+            return Err(Full);
+        }
         if let Ok(above) = above {
             if let Some(node) = self.nodes.get(&(above, frame)) {
-                return *node;
+                return Ok(*node);
             }
             if self.nodes.len() < NODES_MAX
                 && let Ok(node) = tree.trie.insert(above, frame)
             {
                 self.nodes.insert((above, frame), node);
-                return node;
+                return Ok(node);
             }
         }
-        let others = tree.frame_id(AddressFrame::Thread { name: OTHER_THREADS.into(), id: 0 });
-        tree.trie.insert_past_limit(first, others)
+        let others = tree.frame_id(AddressFrame::Thread { name: OTHER_THREADS.into(), id: 0 })?;
+        // The task's own node is not a thread's: time there would count twice at stacks.
+        let node = tree.trie.insert_past_limit(first, others);
+        if node == first { Err(Full) } else { Ok(node) }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use profiler_core::{State, Weight};
+    use std::collections::BTreeMap;
+
+    use profiler_core::{NoStack, State, Weight};
 
     use super::super::addresses::TreeDelta;
+    use super::super::unwind::Stack;
     use super::*;
+    use crate::sys::page_vec;
 
     fn seal(addresses: &mut AddressTrie) -> TreeDelta {
         let mut sealed = None;
@@ -148,14 +178,14 @@ mod tests {
     fn each_weight_counts_at_its_stack_and_at_its_thread() {
         let mut addresses = AddressTrie::new(&[]);
         let mut threads = ThreadFrames::default();
-        let stack = Default::default();
+        let stack = Stack::default();
         let mut weights = Weight::ZERO;
         for (task, phase, id) in [(1, 0, 7), (1, 3, 7), (1, 3, 8), (2, 0, 7)] {
             let first = AddressFrame::Task(NameId(task));
             let levels = TaskLevels { first, phase: NameId(phase) };
             let node = addresses.node_of(&levels, &stack);
-            let frame = threads.frame(&mut addresses, "pool".into(), id, true);
-            let thread = threads.node(&mut addresses, &levels, frame);
+            let frame = threads.frame(&mut addresses, "pool".into(), id, true).unwrap();
+            let thread = threads.node(&mut addresses, &levels, frame).unwrap();
             let weight = Weight::of(State::Lock, u64::from(task * 10 + phase + id));
             addresses.add(Attribution { node, thread }, weight);
             weights += weight;
@@ -177,12 +207,68 @@ mod tests {
         assert_eq!(path, expected);
     }
 
+    /// Adds time of stack `number` of many to the tree. Returns its task and the time.
+    fn add_stack(tree: &mut AddressTrie, threads: &mut ThreadFrames, number: u32) -> (u32, u64) {
+        let task = 1 + number % 40;
+        let levels =
+            TaskLevels { first: AddressFrame::Task(NameId(task)), phase: NameId(number % 3) };
+        let addresses = (0..number % 30).map(|at| u64::from(number + at)).collect();
+        let stack = Stack { addresses, complete: !number.is_multiple_of(5) };
+        let node = match number % 7 {
+            0 => tree.node_without_stack(&levels, NoStack::NotSampled),
+            _ => tree.node_of(&levels, &stack),
+        };
+        let mut thread = Thread::new(1 + number % 50, 0);
+        let attribution = threads.attribution(tree, node, &levels, &mut thread);
+        tree.add(attribution, Weight::of(State::Cpu, 10));
+        (task, 10)
+    }
+
+    #[test]
+    fn time_that_no_memory_holds_is_lost_and_nothing_else_is() {
+        for granted in 0..60 {
+            let mut tree = AddressTrie::new(&[]);
+            let mut threads = ThreadFrames::default();
+            let mut added = BTreeMap::<u32, u64>::new();
+            page_vec::refuse_after(granted);
+            for number in 0..300 {
+                if number == 200 {
+                    // It has no room, so everything stays in the tree.
+                    assert!(!tree.seal(Err));
+                    page_vec::refuse_after(usize::MAX);
+                }
+                let (task, ns) = add_stack(&mut tree, &mut threads, number);
+                *added.entry(task).or_default() += ns;
+            }
+            let TreeDelta { delta, threads, lost_ns, frames, nodes } = seal(&mut tree);
+            let mut counted = BTreeMap::<u32, u64>::new();
+            for (node, _, ns) in delta.entries() {
+                let mut at = *node;
+                while nodes[at.index() - 1].0 != NodeId::ROOT {
+                    at = nodes[at.index() - 1].0;
+                }
+                let AddressFrame::Task(task) = &frames[nodes[at.index() - 1].1.0 as usize] else {
+                    panic!("the first level is a task, with {granted} growths");
+                };
+                *counted.entry(task.0).or_default() += ns;
+            }
+            let all_ns: u64 = added.values().sum();
+            assert_eq!(delta.total().total_ns() + lost_ns, all_ns, "{granted} growths");
+            assert!(threads.total().total_ns() <= all_ns, "{granted} growths");
+            assert!(
+                counted.iter().all(|(task, ns)| *ns <= added[task]),
+                "{granted} growths: {counted:?} of {added:?}"
+            );
+            assert!(lost_ns < all_ns, "the last ones have memory");
+        }
+    }
+
     #[test]
     fn new_threads_past_the_limits_are_counted_together() {
         let mut addresses = AddressTrie::new(&[]);
         let mut threads = ThreadFrames::default();
         let mut check = |name: &str, id, is_young, expected: (&str, u32)| {
-            let frame = threads.frame(&mut addresses, name.into(), id, is_young);
+            let frame = threads.frame(&mut addresses, name.into(), id, is_young).unwrap();
             let (name, id) = expected;
             let expected = AddressFrame::Thread { name: name.into(), id };
             assert_eq!(*addresses.frame(frame), expected);

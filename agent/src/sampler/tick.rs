@@ -13,6 +13,7 @@ use super::mode::Mode;
 use super::options::SamplerOptions;
 use super::overhead::{ClockReading, Meter, OverheadCounters};
 use super::page_map::PageMap;
+use super::page_trie::Full;
 use super::raw::{RawCycle, RawThreadDump};
 use super::schedule::Schedule;
 use super::schedule::TickTimes;
@@ -54,8 +55,8 @@ pub(crate) struct Sampler {
     probe: ThreadProbe,
     own_id: u32,
     own_time: TimeAccount,
-    /// The frame of the sampler's own thread.
-    own_frame: FrameId,
+    /// The frame of the sampler's own thread, if there was memory for it.
+    own_frame: Result<FrameId, Full>,
     /// The cells of threads that have one, by id.
     cells: PageMap<u32, Arc<ThreadCell>>,
     /// Threads whose task has changed; empty between two ticks.

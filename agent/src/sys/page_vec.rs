@@ -88,6 +88,10 @@ impl<T> PageVec<T> {
 
     /// Makes room for `needed` elements. Returns whether there is.
     fn grow(&mut self, needed: usize) -> bool {
+        #[cfg(test)]
+        if is_refused() {
+            return false;
+        }
         let wanted = needed.max(self.capacity * 2).checked_mul(size_of::<T>());
         let Some(bytes) = wanted.and_then(|bytes| bytes.checked_next_multiple_of(PAGE_BYTES))
         else {
@@ -228,6 +232,27 @@ impl<T> Drop for IntoIter<T> {
         // SAFETY: dropped here only, and it has no elements any more.
         unsafe { ManuallyDrop::drop(&mut self.values) };
     }
+}
+
+#[cfg(test)]
+thread_local! {
+    /// How often an array of this thread may grow.
+    static GROWTHS: std::cell::Cell<usize> = const { std::cell::Cell::new(usize::MAX) };
+}
+
+/// From now on arrays of this thread find memory to grow `granted` times.
+#[cfg(test)]
+pub(crate) fn refuse_after(granted: usize) {
+    GROWTHS.set(granted);
+}
+
+#[cfg(test)]
+fn is_refused() -> bool {
+    let left = GROWTHS.get();
+    if left < usize::MAX {
+        GROWTHS.set(left.saturating_sub(1));
+    }
+    left == 0
 }
 
 #[cfg(test)]
