@@ -160,7 +160,7 @@ function epochAlerts(worker: string, epoch: Epoch, isNewest: boolean, nowNs: num
       isRejected && `the collector rejected messages (${epoch.last_rejection ?? 'the reason is not known'})`,
       account.lost_by_collector_ns > 0 && 'a collector that had acknowledged them lost its data',
       isQueue && "the agent's queue was full",
-      isUnseen && `the sampler did not count ${duration(account.lost_unseen_ns)}, the worker's log has when`,
+      isUnseen && 'the sampler came too late',
     ].filter((part) => part !== false);
     alerts.push({
       id: `lost_${epoch.epoch}_${magnitude(lost)}_${magnitude(account.lost_tasks)}`,
@@ -172,7 +172,7 @@ function epochAlerts(worker: string, epoch: Epoch, isNewest: boolean, nowNs: num
       next: isRejected
         ? REJECTED_NEXT
         : isUnseen && !isQueue
-          ? 'give the worker more processor time: its sampler came too late, or threads ended unseen'
+          ? 'give the worker more processor time'
           : isQueue
             ? 'check that the collector runs, is reachable and has room on its disk'
             : 'run the collector with --data, so that it keeps what it acknowledged',
