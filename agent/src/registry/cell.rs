@@ -23,7 +23,7 @@ pub(crate) struct ThreadCell {
     task: AtomicU64,
     /// The thread's own account of its time while it is young.
     pub(crate) early: Arc<EarlyAccount>,
-    /// When it changed its task, for a thread that is no longer young.
+    /// The latest changes of its task, noted once it is no longer young.
     pub(crate) changes: ChangeNotes,
     /// The last word of `task` with a task: a thread leaves its task before it ends.
     last_task: AtomicU64,

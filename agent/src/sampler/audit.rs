@@ -1,6 +1,6 @@
 //! Compares the time that the sampler counts with what the kernel shows: CPU time with the CPU clock of the
-//! process, thread time with the number of threads over time. What is missing is reported as lost, so that no
-//! error of the sampler stays unnoticed, also while the sampler itself gets no processor.
+//! process, thread time with the number of threads over time. What is missing is reported as lost, also
+//! while the sampler itself gets no processor.
 
 use std::ops::{Add, AddAssign, Sub};
 
@@ -82,9 +82,7 @@ impl Times {
             all_ns: signed(to.ns) - signed(from.ns),
         }
     }
-}
 
-impl Times {
     /// Time off the processor.
     pub(super) fn off_cpu_ns(self) -> u64 {
         u64::try_from(self.all_ns - self.cpu_ns).unwrap_or(0)
