@@ -8,7 +8,7 @@
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use super::early::Usage;
+use super::early::{SharedUsage, Usage};
 
 /// Most changes that are noted between two looks. Time after the last one is the sampler's to divide.
 const CHANGES_MAX: usize = 4;
@@ -36,9 +36,7 @@ pub(crate) struct ChangeNotes {
 struct Note {
     word: AtomicU64,
     ns: AtomicU64,
-    cpu_ns: AtomicU64,
-    blocks: AtomicU64,
-    preemptions: AtomicU64,
+    usage: SharedUsage,
 }
 
 impl ChangeNotes {
@@ -93,19 +91,12 @@ impl Note {
     fn set(&self, change: Change) {
         self.word.store(change.word, Ordering::Relaxed);
         self.ns.store(change.at_ns, Ordering::Relaxed);
-        self.cpu_ns.store(change.usage.cpu_ns, Ordering::Relaxed);
-        self.blocks.store(change.usage.blocks, Ordering::Relaxed);
-        self.preemptions.store(change.usage.preemptions, Ordering::Relaxed);
+        self.usage.set(change.usage);
     }
 
     fn get(&self) -> Change {
-        let usage = Usage {
-            cpu_ns: self.cpu_ns.load(Ordering::Relaxed),
-            blocks: self.blocks.load(Ordering::Relaxed),
-            preemptions: self.preemptions.load(Ordering::Relaxed),
-        };
         let word = self.word.load(Ordering::Relaxed);
-        Change { at_ns: self.ns.load(Ordering::Relaxed), usage, word }
+        Change { at_ns: self.ns.load(Ordering::Relaxed), usage: self.usage.get(), word }
     }
 }
 

@@ -40,9 +40,7 @@ pub(crate) struct EarlyAccount {
     since_blocks: AtomicU64,
     since_preemptions: AtomicU64,
     ended_ns: AtomicU64,
-    ended_cpu_ns: AtomicU64,
-    ended_blocks: AtomicU64,
-    ended_preemptions: AtomicU64,
+    ended: SharedUsage,
     sums: [Sum; SUMS_MAX],
 }
 
@@ -78,6 +76,30 @@ impl Usage {
     pub(crate) fn of_own_thread() -> Usage {
         let [blocks, preemptions] = process::own_switches();
         Usage { cpu_ns: process::own_cpu_ns(), blocks, preemptions }
+    }
+}
+
+/// Counts that one thread writes and another reads, in the order that another atomic gives.
+#[derive(Debug, Default)]
+pub(super) struct SharedUsage {
+    cpu_ns: AtomicU64,
+    blocks: AtomicU64,
+    preemptions: AtomicU64,
+}
+
+impl SharedUsage {
+    pub(super) fn set(&self, usage: Usage) {
+        self.cpu_ns.store(usage.cpu_ns, Ordering::Relaxed);
+        self.blocks.store(usage.blocks, Ordering::Relaxed);
+        self.preemptions.store(usage.preemptions, Ordering::Relaxed);
+    }
+
+    pub(super) fn get(&self) -> Usage {
+        Usage {
+            cpu_ns: self.cpu_ns.load(Ordering::Relaxed),
+            blocks: self.blocks.load(Ordering::Relaxed),
+            preemptions: self.preemptions.load(Ordering::Relaxed),
+        }
     }
 }
 
@@ -141,9 +163,7 @@ impl EarlyAccount {
             since_blocks: AtomicU64::new(0),
             since_preemptions: AtomicU64::new(0),
             ended_ns: AtomicU64::new(0),
-            ended_cpu_ns: AtomicU64::new(0),
-            ended_blocks: AtomicU64::new(0),
-            ended_preemptions: AtomicU64::new(0),
+            ended: SharedUsage::default(),
             sums: Default::default(),
         }
     }
@@ -198,9 +218,7 @@ impl EarlyAccount {
             self.add(now_ns, usage);
             self.version.store((version + 2) | CLOSED, Ordering::Release);
         }
-        self.ended_cpu_ns.store(usage.cpu_ns, Ordering::Relaxed);
-        self.ended_blocks.store(usage.blocks, Ordering::Relaxed);
-        self.ended_preemptions.store(usage.preemptions, Ordering::Relaxed);
+        self.ended.set(usage);
         self.ended_ns.store(now_ns, Ordering::Release);
     }
 
@@ -273,17 +291,12 @@ impl EarlyAccount {
     /// When the thread ended, if it has.
     pub(crate) fn ended(&self) -> Option<Moment> {
         let ns = self.ended_ns.load(Ordering::Acquire);
-        (ns > 0).then(|| Moment { ns, cpu_ns: self.ended_cpu_ns.load(Ordering::Relaxed) })
+        (ns > 0).then(|| Moment { ns, cpu_ns: self.ended.get().cpu_ns })
     }
 
     /// The kernel's counts of the thread when it ended, if it has.
     pub(crate) fn ended_usage(&self) -> Option<Usage> {
-        let ended = self.ended()?;
-        Some(Usage {
-            cpu_ns: ended.cpu_ns,
-            blocks: self.ended_blocks.load(Ordering::Relaxed),
-            preemptions: self.ended_preemptions.load(Ordering::Relaxed),
-        })
+        self.ended().map(|_| self.ended.get())
     }
 
     /// Closes the account and returns its content. `None` while the thread changes it: the caller
