@@ -73,7 +73,7 @@ const FILE_OFFSETS: u64 = 1 << 62;
 /// Where an address without a name is in its module.
 ///
 /// ```
-/// use profiler_core::CodePlace;
+/// use emberline_profiler_core::CodePlace;
 ///
 /// assert_eq!(CodePlace::of(0x1234), CodePlace::Address(0x1234));
 /// let place = CodePlace::FileOffset(0x1234);
