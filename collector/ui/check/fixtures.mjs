@@ -203,6 +203,7 @@ export function answersNamed(names) {
     lost_rejected_ns: 1,
     lost_by_collector_ns: 0,
     lost_queue_ns: 0,
+    lost_unseen_ns: 0,
     lost_tasks: 1,
     unaccounted_ns: 0,
     balanced: true,

@@ -89,6 +89,7 @@ export function goldenAnswers() {
   for (const { epochs } of answers.workers.workers)
     for (const epoch of epochs) {
       epoch.sampler_mode = 'full';
+      epoch.rejected = 0;
       epoch.account = { ...epoch.account, lost_rejected_ns: 0, lost_tasks: 0 };
     }
   const workers = { ...answers.workers, forwards: [], scrapes: [], stores: [] };

@@ -535,13 +535,14 @@ export function pageChecks({ browser, checks, open, at, parameter, graph, apiUrl
       /1 task failed .* at [\d:]{8}: .*no such file: a\.csv\. Next: /,
       /lost 3\.00 s of samples since /,
       /30\.0% of samples skipped since .*cpu_limit/,
+      /sent 1 message that the collector rejected, whole or in part since /,
     ])
       checks.expect(part.test(shown), `an alert has ${part}`, shown);
     const tile = await page.textContent('.tiles >> text=/none failed|✕ 1 failed/');
     checks.expect(tile.includes('✕ 1 failed'), 'a lost task failed', tile);
     const cell = await page.textContent('table.names tbody td:last-child');
     checks.equal(cell.replace(/\s+/g, ' ').trim(), '✕ 1 3 cancelled', 'cancelled tasks did not fail');
-    checks.equal(await page.locator('.alerts >> text=Dismiss').count(), 4, 'each can be dismissed');
+    checks.equal(await page.locator('.alerts >> text=Dismiss').count(), 5, 'each can be dismissed');
     const href = await page.getAttribute('.alerts a >> text=failed tasks', 'href');
     checks.expect(/outcome=failed&outcome=panicked&outcome=lost/.test(href), 'a click shows the failed tasks', href);
     await page.click('.alerts >> text=Dismiss all');
