@@ -20,8 +20,9 @@ use xtask::{announce, page, root};
 
 use self::background::Background;
 use self::commands::{
-    BUILD, BUILD_SHIPPED, CLIPPY, CLIPPY_SMALL_AGENT, DENY, DOC, FORMAT, FORMAT_FUZZ, FORMAT_PEERS,
-    PACKAGE, SIMULATION, SYSTEM, TEST, TEST_DOC, TEST_QUICK, has_subcommand,
+    BUILD, BUILD_SHIPPED, CLEAN_PACKAGES, CLIPPY, CLIPPY_SMALL_AGENT, DENY, DOC, FORMAT,
+    FORMAT_FUZZ, FORMAT_PEERS, PACKAGE, SIMULATION, SYSTEM, TEST, TEST_DOC, TEST_QUICK,
+    has_subcommand,
 };
 use self::table::{Outcome, Row, Stopwatch};
 use crate::{aarch64, clients, dist, fuzz, readers, sql, tidy};
@@ -271,6 +272,7 @@ impl Step {
             Step::Doc => DOC.run(),
             Step::Package => {
                 forget_packages(&cargo_home()?)?;
+                CLEAN_PACKAGES.run()?;
                 PACKAGE.run()
             }
             Step::Deny if !has_subcommand("deny")? => {

@@ -81,6 +81,27 @@ pub(super) const DOC: CargoCommand = CargoCommand {
     advice: "fix the warnings above",
 };
 
+/// Removes what [`PACKAGE`] compiled before. Cargo takes a version of a package for unchangeable.
+pub(super) const CLEAN_PACKAGES: CargoCommand = CargoCommand {
+    arguments: &[
+        "clean",
+        "--quiet",
+        "--profile",
+        "dev",
+        "--package",
+        "emberline-profiler-core",
+        "--package",
+        "emberline-symbols",
+        "--package",
+        "emberline-tls",
+        "--package",
+        "emberline-agent",
+    ],
+    component: None,
+    environment: None,
+    advice: "the folder `target` must be writable",
+};
+
 /// The crates that a user's program depends on.
 pub(super) const PACKAGE: CargoCommand = CargoCommand {
     arguments: &[
