@@ -11,7 +11,7 @@ use xtask::{announce, cargo, root};
 use crate::packages;
 
 /// The largest program of a release, in bytes.
-const PROGRAM_BYTES_MAX: u64 = 25_500_000;
+const PROGRAM_BYTES_MAX: u64 = 25_800_000;
 
 /// Bytes by which the program of `cargo xtask test` is larger: it is built with all of the workspace, whose tests
 /// need more features of dependencies. On 2026-11-26 it had 25,534,624 bytes, the same program alone 25,186,272.
