@@ -3,6 +3,7 @@
 //! It is a thread of its own, which takes no lock that others hold and needs no runtime. It looks at the collector's
 //! [heartbeats](collector::heartbeats), and at whether a signal asked for a stop.
 
+mod processors;
 mod stacks;
 
 use std::collections::BTreeMap;
@@ -18,6 +19,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 use signal_hook::low_level::exit;
 
+use self::processors::Processors;
 use crate::signals::INTERRUPTED;
 
 /// Name of the thread.
@@ -58,10 +60,11 @@ pub(crate) fn start(limit: Option<Duration>) -> io::Result<()> {
 
 fn watch(limit: Option<Duration>, stop: &AtomicBool) {
     let mut hearts = Hearts::default();
+    let mut processors = Processors::default();
     let mut stop_at = None;
     loop {
         thread::sleep(LOOK_EVERY);
-        hearts.look(collector::heartbeats());
+        hearts.look(collector::heartbeats(), processors.look());
         let stopped = limit.map_or_else(Vec::new, |limit| hearts.without_step(limit));
         if !stopped.is_empty() {
             end(HUNG_CODE, format!("a hang: {}", stopped.join("; ")), REPORT_MAX);
@@ -83,7 +86,8 @@ fn watch(limit: Option<Duration>, stop: &AtomicBool) {
 /// The collector's heartbeats over time.
 ///
 /// Counts looks instead of time: after the process or the whole machine was stopped for an hour, each heart
-/// has had one look without a step.
+/// has had one look without a step. Looks at which a thread waits for a processor do not count: what has no
+/// step may depend on that thread.
 #[derive(Debug, Default)]
 struct Hearts(BTreeMap<usize, Still>);
 
@@ -95,12 +99,13 @@ struct Still {
 }
 
 impl Hearts {
-    fn look(&mut self, hearts: impl Iterator<Item = Heartbeat>) {
+    fn look(&mut self, hearts: impl Iterator<Item = Heartbeat>, waits_for_processor: bool) {
         let mut before = std::mem::take(&mut self.0);
         for heart in hearts {
             let known = before.remove(&heart.place);
             let is_still = |known: &Still| known.heart == heart && !heart.is_in_bounded_wait;
-            let looks = known.filter(is_still).map_or(0, |known| known.looks + 1);
+            let counted = u32::from(!waits_for_processor);
+            let looks = known.filter(is_still).map_or(0, |known| known.looks + counted);
             self.0.insert(heart.place, Still { heart, looks });
         }
     }
@@ -141,7 +146,7 @@ mod tests {
     }
 
     fn looks(hearts: &mut Hearts, count: u32, seen: &[Heartbeat]) {
-        (0..count).for_each(|_| hearts.look(seen.iter().copied()));
+        (0..count).for_each(|_| hearts.look(seen.iter().copied(), false));
     }
 
     #[test]
@@ -155,6 +160,17 @@ mod tests {
         looks(&mut hearts, 1, &[heart(0, 8), heart(1, 8)]);
         assert!(hearts.without_step(limit).is_empty(), "it goes on");
         assert!(hearts.without_step(Duration::ZERO).len() == 2);
+    }
+
+    #[test]
+    fn time_in_which_a_thread_waits_for_a_processor_does_not_count() {
+        let limit = 2 * LOOK_EVERY;
+        let mut hearts = Hearts::default();
+        looks(&mut hearts, 2, &[heart(0, 7)]);
+        (0..99).for_each(|_| hearts.look([heart(0, 7)].into_iter(), true));
+        assert!(hearts.without_step(limit).is_empty());
+        looks(&mut hearts, 1, &[heart(0, 7)]);
+        assert_eq!(hearts.without_step(limit).len(), 1, "what it waited for does not come");
     }
 
     #[test]
