@@ -180,6 +180,7 @@ ranks! {
 
 /// Locks that may be held while a file is read, written or synced: each exists to let one do so at a time, or belongs
 /// to a simulated disk. Every other lock is held for moments, whatever the disk does.
+#[cfg(any(debug_assertions, feature = "simulation"))]
 const HELD_DURING_IO: &[Rank] = &[
     Rank::Sealing,
     Rank::AdoptionWatch,
@@ -195,6 +196,7 @@ const HELD_DURING_IO: &[Rank] = &[
     Rank::SimulatedDisk,
 ];
 
+#[cfg(any(debug_assertions, feature = "simulation"))]
 impl Rank {
     /// Whether it may be held while a file is read, written or synced.
     pub(super) fn may_do_io(self) -> bool {
