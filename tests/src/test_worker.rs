@@ -70,7 +70,8 @@ fn main() -> Result<()> {
     let start = || Agent::builder().collector(url).worker(worker).label("mode", mode).start();
     let record = match mode.as_str() {
         "truth" => {
-            let agent = start()?;
+            let builder = Agent::builder().flush_timeout(FLUSH_TIMEOUT).label("mode", mode);
+            let agent = builder.collector(url).worker(worker).start()?;
             let threads = truth(seconds()?);
             let samples = agent.overhead().samples;
             json!({ "threads": threads, "samples": samples, "report": report(&agent.finish()) })

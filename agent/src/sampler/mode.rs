@@ -25,17 +25,26 @@ struct Facility {
     used: bool,
     /// Whether it works now, and why it does not.
     now: Result<(), String>,
+    /// Whether the last attempt failed.
+    has_failed: bool,
 }
 
 impl Facility {
     fn at_start(now: Result<(), String>) -> Facility {
-        Facility { used: now.is_ok(), now }
+        Facility { used: now.is_ok(), has_failed: now.is_err(), now }
     }
 
-    /// Tries again what worked at the start.
+    /// Tries again what worked at the start. What works is lost at the second failure in a row: another
+    /// thread of the agent may have the last descriptor for a moment.
     fn update(&mut self, attempt: impl FnOnce() -> Result<(), String>) {
-        if self.used {
-            self.now = attempt();
+        if !self.used {
+            return;
+        }
+        let result = attempt();
+        let is_first_failure = result.is_err() && !self.has_failed;
+        self.has_failed = result.is_err();
+        if !is_first_failure {
+            self.now = result;
         }
     }
 }
@@ -63,7 +72,7 @@ impl Mode {
     /// root or used up its descriptors since. Tries nothing that was refused at the start, because a
     /// filter may kill the process that tries. Takes 30 µs. Returns whether anything has changed.
     pub(super) fn update(&mut self) -> bool {
-        let before = self.clone();
+        let before = SamplerMode::from(&*self);
         let listed = threads_are_listed();
         self.running.update(|| {
             listed.clone()?;
@@ -76,7 +85,7 @@ impl Mode {
             choose_memory_access(copies);
             blocked_are_readable(copies)
         });
-        *self != before
+        SamplerMode::from(&*self) != before
     }
 
     /// Whether sampling of running threads is in use, even if it is unavailable at present.
@@ -177,6 +186,21 @@ mod tests {
         check(mode(Err("b"), Err("a")), "off: b; a");
         check(mode(Err("b"), Err("b")), "off: b");
         assert!(mode(Err("b"), Err("a")).is_off());
+    }
+
+    #[test]
+    fn a_facility_that_fails_once_is_not_lost() {
+        let mut facility = Facility::at_start(Ok(()));
+        let fail = || Err("too many open files".to_owned());
+        facility.update(fail);
+        assert!(facility.now.is_ok());
+        facility.update(|| Ok(()));
+        facility.update(fail);
+        assert!(facility.now.is_ok(), "it worked in between");
+        facility.update(fail);
+        assert_eq!(facility.now, fail());
+        facility.update(|| Ok(()));
+        assert!(facility.now.is_ok());
     }
 
     #[test]

@@ -447,7 +447,8 @@ fn a_stripped_fleet_with_uploaded_symbols_has_the_flame_graph_of_an_unstripped_o
     for (one, other) in [(&whole, &named), (&named, &whole)] {
         for (function, share) in one.iter().filter(|(_, share)| **share >= 0.02) {
             let expected = other.get(function).copied().unwrap_or(0.0);
-            let is_close = (share - expected).abs() <= 0.05 + 0.3 * share.max(expected);
+            // Two runs of 8 s next to compilations differed by 0.11 of 0.16.
+            let is_close = (share - expected).abs() <= 0.1 + 0.3 * share.max(expected);
             assert!(is_close && expected > 0.0, "{function}: {share} and {expected}");
             compared += 1;
         }
