@@ -5,7 +5,8 @@
 //! --window-ms <n>`; a load ignores the settings that it does not use.
 //!
 //! The loads: `cpu` and `server` do a fixed number of units of work; `idle`, `waking` and `running`
-//! hold many threads and measure those of the agent; `bare` is the least that a sampler costs;
+//! hold many threads and measure those of the agent; `bare` is the least that a sampler costs; `crowd` and
+//! `bare-crowd` are `running` and `bare` among threads of the same priority;
 //! `waits` counts interrupted system calls; `awake` keeps the processors from idling.
 
 mod cpu;
@@ -25,6 +26,7 @@ use anyhow::{Result, bail};
 pub use profiler::{Peer, Running, Totals};
 
 use crate::settings::Settings;
+use crate::threads::{Kind, NICE_EQUAL, NICE_MAX};
 
 /// Runs the load that the command line names; `peers` are the profilers that it may name in addition
 /// to `none` and `emberline`.
@@ -42,16 +44,18 @@ pub fn main(peers: &[Peer]) -> ExitCode {
 
 fn run(arguments: &[String], peers: &[Peer]) -> Result<()> {
     let Some((load, settings)) = arguments.split_first() else {
-        bail!("name a load: cpu, server, idle, waking, running, bare, waits or awake");
+        bail!("name a load: cpu, server, idle, waking, running, crowd, bare, bare-crowd, waits or awake");
     };
     let settings = Settings::parse(settings)?;
     match load.as_str() {
         "cpu" => cpu::run(&settings, peers),
         "server" => server::run(&settings, peers),
-        "idle" => threads::run(threads::Kind::Idle, &settings, peers),
-        "waking" => threads::run(threads::Kind::Waking, &settings, peers),
-        "running" => threads::run(threads::Kind::Running, &settings, peers),
-        "bare" => threads::run_bare(&settings),
+        "idle" => threads::run(Kind::Idle, &settings, peers),
+        "waking" => threads::run(Kind::Waking, &settings, peers),
+        "running" => threads::run(Kind::Running(NICE_MAX), &settings, peers),
+        "crowd" => threads::run(Kind::Running(NICE_EQUAL), &settings, peers),
+        "bare" => threads::run_bare(NICE_MAX, &settings),
+        "bare-crowd" => threads::run_bare(NICE_EQUAL, &settings),
         "waits" => waits::run(&settings, peers),
         "awake" => threads::keep_awake(),
         _ => bail!("there is no load `{load}`"),

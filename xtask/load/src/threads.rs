@@ -23,8 +23,10 @@ const SECOND_NS: u64 = 1_000_000_000;
 /// Most threads that wake in a tick, because two processors do not wake a thousand threads in ten
 /// milliseconds. With more threads, each wakes less often.
 const WAKING_PER_TICK_MAX: u64 = 100;
-/// The lowest priority: the sampler must get a processor at its tick.
-const NICE_MAX: i32 = 19;
+/// The lowest priority: the sampler gets a processor at its tick.
+pub(crate) const NICE_MAX: i32 = 19;
+/// The sampler's own priority.
+pub(crate) const NICE_EQUAL: i32 = 0;
 const BARE_NAME: &str = "bare-loop";
 
 /// The activity of the threads.
@@ -34,8 +36,8 @@ pub(crate) enum Kind {
     Idle,
     /// They wake periodically, work for some microseconds, and wait again.
     Waking,
-    /// They always want a processor.
-    Running,
+    /// They always want a processor, with this nice value.
+    Running(i32),
 }
 
 /// Wake-ups of waking threads.
@@ -53,7 +55,7 @@ pub(crate) fn run(kind: Kind, settings: &Settings, peers: &[Peer]) -> Result<()>
                 thread::park();
             },
             Kind::Waking => wake_forever(index, count, interval_ns),
-            Kind::Running => spin_forever(),
+            Kind::Running(nice) => spin_forever(nice),
         };
         // The process exits without joining them.
         thread::Builder::new()
@@ -74,18 +76,24 @@ pub(crate) fn run(kind: Kind, settings: &Settings, peers: &[Peer]) -> Result<()>
     exit(0)
 }
 
-/// A thread that only sleeps from tick to tick: the least that any sampler costs. The other threads
-/// run all the time.
-pub(crate) fn run_bare(settings: &Settings) -> Result<()> {
+/// A thread that only sleeps from tick to tick: the least that any sampler costs. With `units` it computes for
+/// as many nanoseconds of its CPU time at each. The other threads run all the time, with this nice value.
+pub(crate) fn run_bare(nice: i32, settings: &Settings) -> Result<()> {
     let interval_ns = SECOND_NS / u64::from(settings.hertz);
+    let work_ns = settings.units;
     for _ in 0..settings.threads {
-        thread::Builder::new().stack_size(STACK_BYTES).spawn(|| spin_forever())?;
+        thread::Builder::new().stack_size(STACK_BYTES).spawn(move || spin_forever(nice))?;
     }
     thread::Builder::new().name(BARE_NAME.into()).spawn(move || {
         let mut due_ns = now_ns();
         loop {
             due_ns += interval_ns;
             sleep_until(due_ns);
+            let begin_ns = ns_of(ClockId::ThreadCPUTime);
+            while work_ns > 0 && ns_of(ClockId::ThreadCPUTime) - begin_ns < work_ns {
+                black_box(work::spin(1));
+            }
+            due_ns = due_ns.max(now_ns().saturating_sub(interval_ns));
         }
     })?;
     thread::sleep(settings.settle);
@@ -103,7 +111,7 @@ pub(crate) fn run_bare(settings: &Settings) -> Result<()> {
 /// Keeps one processor from idling, at the lowest priority, until the process is killed: the cost of a
 /// wake-up depends on whether the processor slept.
 pub(crate) fn keep_awake() -> Result<()> {
-    spin_forever()
+    spin_forever(NICE_MAX)
 }
 
 fn wake_forever(index: u64, count: u64, interval_ns: u64) -> ! {
@@ -118,16 +126,20 @@ fn wake_forever(index: u64, count: u64, interval_ns: u64) -> ! {
     }
 }
 
-fn spin_forever() -> ! {
+fn spin_forever(niceness: i32) -> ! {
     // If this fails, the thread keeps its priority.
-    let _ = nice(NICE_MAX);
+    let _ = nice(niceness);
     loop {
         black_box(work::spin(1));
     }
 }
 
 fn now_ns() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
+    ns_of(ClockId::Monotonic)
+}
+
+fn ns_of(clock: ClockId) -> u64 {
+    let now = clock_gettime(clock);
     let part = |number: i64| u64::try_from(number).unwrap_or(0);
     part(now.tv_sec) * SECOND_NS + part(now.tv_nsec)
 }
