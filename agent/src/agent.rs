@@ -12,7 +12,8 @@ use crate::local::Recorder;
 use crate::sampler::{self, OverheadCounters, Sampler, SamplerOptions};
 use crate::spawn::spawn;
 use crate::symbolizer::{Sink, Symbolizer};
-use crate::sys::process::lower_priority;
+use crate::sys::probe;
+use crate::sys::process::{lower_priority, raise_priority, shorten_slice};
 use crate::sys::{address_space, descriptors};
 use crate::tables::Tables;
 use crate::{Overhead, Recording, SamplerMode, fork, log, wanted};
@@ -326,6 +327,10 @@ impl FirstThread {
         // Fails only if nobody waits any more, which changes nothing.
         let _ = started.send(result.map(|()| others));
         if is_ok {
+            // Only now, because the others would inherit it.
+            raise_priority();
+            // Without it, ticks are rarer among many runnable threads.
+            let _ = probe::allowed(shorten_slice);
             sampler.run(&stop, cycles);
         }
     }

@@ -6,6 +6,7 @@ use std::io::IoSliceMut;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::atomic::{AtomicI32, Ordering};
 
+use nix::errno::Errno;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::signal::Signal;
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
@@ -196,6 +197,57 @@ pub(crate) fn lower_priority() {
     let _ = result;
 }
 
+/// Raises the calling thread's share of a busy machine to about ten times that of an ordinary thread, if
+/// the system permits it: that needs `CAP_SYS_NICE`, or a limit (`RLIMIT_NICE`). Otherwise nothing changes.
+pub(crate) fn raise_priority() {
+    const NICE_LESS: libc::c_int = 10;
+    // SAFETY: takes plain numbers; 0 means the calling thread. It cannot fail for that.
+    let nice = unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
+    // SAFETY: as in `lower_priority`.
+    let result = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice - NICE_LESS) };
+    // Most programs may not.
+    let _ = result;
+}
+
+/// Requests the shortest slice for the calling thread. Among threads that have had less than their share,
+/// Linux (from 6.12 on) prefers the one whose slice ends first.
+pub(crate) fn shorten_slice() -> Result<(), Errno> {
+    /// The kernel's attributes of a thread, in their first version.
+    #[repr(C)]
+    struct Attributes {
+        size: u32,
+        policy: u32,
+        flags: u64,
+        nice: i32,
+        priority: u32,
+        runtime: u64,
+        deadline: u64,
+        period: u64,
+    }
+    const SLICE_NS: u64 = 100_000;
+    // SAFETY: takes a plain number; 0 means the calling thread.
+    let policy = unsafe { libc::sched_getscheduler(0) };
+    if policy != libc::SCHED_OTHER {
+        return Ok(());
+    }
+    // SAFETY: takes plain numbers; 0 means the calling thread. It cannot fail for that.
+    let nice = unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
+    let attributes = Attributes {
+        size: size_of::<Attributes>() as u32,
+        policy: policy.unsigned_abs(),
+        flags: 0,
+        nice,
+        priority: 0,
+        runtime: SLICE_NS,
+        deadline: 0,
+        period: 0,
+    };
+    // SAFETY: the kernel reads `size` bytes of `attributes`; 0 means the calling thread.
+    let result = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
+    // Older kernels ignore the slice.
+    Errno::result(result).map(drop)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -207,6 +259,23 @@ mod tests {
         assert_eq!(read_memory(source.as_ptr() as u64, &mut copy), 23);
         assert_eq!(copy, source);
         assert_eq!(read_memory(8, &mut copy), 0);
+    }
+
+    #[test]
+    fn a_thread_is_preferred_as_far_as_the_system_permits() {
+        // On a thread of its own, which keeps its priority.
+        let nice_values = std::thread::spawn(|| {
+            // SAFETY: takes plain numbers; 0 means the calling thread.
+            let nice = || unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
+            let before = nice();
+            raise_priority();
+            let raised = nice();
+            shorten_slice().unwrap();
+            assert_eq!(nice(), raised, "the slice leaves the priority as it is");
+            (before, raised)
+        });
+        let (before, raised) = nice_values.join().unwrap();
+        assert!(raised == before || raised == (before - 10).max(-20), "{before}, then {raised}");
     }
 
     #[test]
