@@ -66,7 +66,6 @@ pub(super) struct Slot {
 
 /// A handler's sample without the stack.
 pub(super) struct Buffer {
-    pub(super) word: BufferWord,
     pub(super) slot: AtomicUsize,
     pub(super) generation: AtomicU32,
     /// Unwinding the innermost frame may need any of them.
@@ -110,7 +109,6 @@ impl Slot {
 impl Buffer {
     const fn new() -> Buffer {
         Buffer {
-            word: BufferWord(AtomicU64::new(0)),
             slot: AtomicUsize::new(0),
             generation: AtomicU32::new(0),
             registers: [const { AtomicU64::new(0) }; REGISTERS],
@@ -130,8 +128,10 @@ pub(super) static EXPIRED: ExpiredSlots<AtomicU64, { SLOTS_MAX / 64 }> = Expired
     summary: AtomicU64::new(0),
     words: [const { AtomicU64::new(0) }; SLOTS_MAX / 64],
 };
-/// The common buffers, then the deep ones. Separate from the stacks, because the sampler reads the
-/// state of all buffers each tick.
+/// The states of all buffers, next to each other because the sampler reads all of them each tick.
+pub(super) static BUFFER_WORDS: [BufferWord; COMMON_BUFFERS + DEEP_BUFFERS] =
+    [const { BufferWord(AtomicU64::new(0)) }; COMMON_BUFFERS + DEEP_BUFFERS];
+/// The common buffers, then the deep ones.
 pub(super) static BUFFERS: [Buffer; COMMON_BUFFERS + DEEP_BUFFERS] =
     [const { Buffer::new() }; COMMON_BUFFERS + DEEP_BUFFERS];
 static COMMON_STACKS: [Stack<COMMON_WORDS>; COMMON_BUFFERS] =
@@ -149,18 +149,19 @@ fn stack_of(buffer: usize) -> (*mut u64, usize) {
 }
 
 /// Sampler: calls `see` with the content of buffer `index`, if it is full, and frees the buffer.
-pub(super) fn take_stack(index: usize, see: impl FnOnce(&Buffer, &[u64])) {
+pub(super) fn take_stack<R>(index: usize, see: impl FnOnce(&Buffer, &[u64]) -> R) -> Option<R> {
     let buffer = &BUFFERS[index];
-    if !buffer.word.is_full() {
-        return;
+    if !BUFFER_WORDS[index].is_full() {
+        return None;
     }
     let (stack, words_max) = stack_of(index);
     let words = buffer.words.load(Ordering::Relaxed).min(words_max);
     // SAFETY: `stack` is valid for `words_max` words. The buffer is full, so no handler writes to
     // it until it is freed below, after the last use of this slice.
     let stack = unsafe { std::slice::from_raw_parts(stack, words) };
-    see(buffer, stack);
-    buffer.word.free();
+    let result = see(buffer, stack);
+    BUFFER_WORDS[index].free();
+    Some(result)
 }
 
 /// Number of the next sample.
@@ -393,7 +394,7 @@ fn answer(
     machine: &libc::mcontext_t,
     stamp: Stamp,
 ) -> bool {
-    let Some(index) = candidates.find(|index| BUFFERS[*index].word.claim()) else {
+    let Some(index) = candidates.find(|index| BUFFER_WORDS[*index].claim()) else {
         return false;
     };
     let buffer = &BUFFERS[index];
@@ -407,7 +408,7 @@ fn answer(
     let is_timed = stamp.begin != 0;
     let took = if is_timed { processor::time_stamp().wrapping_sub(stamp.begin) } else { 0 };
     buffer.took.store(took, Ordering::Relaxed);
-    buffer.word.publish();
+    BUFFER_WORDS[index].publish();
     true
 }
 

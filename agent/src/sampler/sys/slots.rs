@@ -8,8 +8,10 @@ use std::sync::atomic::Ordering;
 use nix::sys::signal::Signal;
 
 use super::alternate;
+use super::protocol::BufferWord;
 use super::signal::{
-    self, BUFFERS, Buffer, COMMON_BUFFERS, COMMON_WORDS, EXPIRED, NO_WORD, SLOTS, SLOTS_MAX, Slot,
+    self, BUFFER_WORDS, BUFFERS, Buffer, COMMON_BUFFERS, COMMON_WORDS, EXPIRED, NO_WORD, SLOTS,
+    SLOTS_MAX, Slot,
 };
 use crate::registry::ThreadCell;
 use crate::sys::page_vec::PageVec;
@@ -106,9 +108,7 @@ impl Slots {
     pub(in crate::sampler) fn install(checked: bool) -> io::Result<Slots> {
         let signal = signal::install(checked)?;
         // Left over by an earlier agent, or by the parent of this process.
-        for buffer in BUFFERS.iter().filter(|buffer| buffer.word.is_full()) {
-            buffer.word.free();
-        }
+        BUFFER_WORDS.iter().filter(|word| word.is_full()).for_each(BufferWord::free);
         EXPIRED.take(|_| {});
         alternate::block_in_handlers(signal, true);
         Ok(Slots {
@@ -229,8 +229,9 @@ impl Slots {
     /// frees its buffer. The slot may have been released meanwhile.
     pub(in crate::sampler) fn harvest(&mut self, mut see: impl FnMut(SlotId, Sample<'_>)) {
         self.end_released();
-        let full = BUFFERS.iter().enumerate().filter(|(_, buffer)| buffer.word.is_full());
-        let numbered = full.map(|(index, buffer)| (buffer.number.load(Ordering::Relaxed), index));
+        let full = BUFFER_WORDS.iter().enumerate().filter(|(_, word)| word.is_full());
+        let numbered =
+            full.map(|(index, _)| (BUFFERS[index].number.load(Ordering::Relaxed), index));
         self.full.extend(numbered);
         self.full.sort_unstable();
         for (_, index) in self.full.iter().copied() {
