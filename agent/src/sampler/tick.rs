@@ -336,6 +336,7 @@ impl Sampler {
             return true;
         }
         self.check();
+        self.add_own();
         let request = dump.as_ref().map(|dump| dump.request);
         let sealed = self.probe.addresses.seal(|tree| {
             let cycle = RawCycle {
@@ -372,11 +373,15 @@ impl Sampler {
         let Some(cpu_ns) = process::thread_cpu_ns(self.own_id) else {
             return;
         };
-        let ThreadProbe { addresses, thread_frames, meter, .. } = &mut self.probe;
-        meter.count_sampler(cpu_ns);
+        self.probe.meter.count_sampler(cpu_ns);
+        self.own_time.advance(now, cpu_ns);
+    }
+
+    /// Adds the time of the sampler's own thread to the tree.
+    fn add_own(&mut self) {
+        let ThreadProbe { addresses, thread_frames, .. } = &mut self.probe;
         let attribution = thread_frames.sampler_attribution(addresses, self.own_frame);
         let quantum_ns = self.options.quantum_ns();
-        self.own_time.advance(now, cpu_ns);
         let ran = self.own_time.take_running(quantum_ns);
         let slept = self.own_time.take_off_cpu(State::Sleep, quantum_ns);
         addresses.add(attribution, ran + slept);
