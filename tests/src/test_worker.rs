@@ -67,92 +67,85 @@ fn main() -> Result<()> {
         let text = rest.first().context("SECONDS is missing")?;
         Ok(Duration::from_secs_f64(text.parse()?))
     };
-    let start = || Agent::builder().collector(url).worker(worker).label("mode", mode).start();
+    let builder = Agent::builder().collector(url).worker(worker).label("mode", mode);
     let record = match mode.as_str() {
         "truth" => {
-            let builder = Agent::builder().flush_timeout(FLUSH_TIMEOUT).label("mode", mode);
-            let agent = builder.collector(url).worker(worker).start()?;
+            let agent = builder.flush_timeout(FLUSH_TIMEOUT).start()?;
             let threads = truth(seconds()?);
             let samples = agent.overhead().samples;
             json!({ "threads": threads, "samples": samples, "report": report(&agent.finish()) })
         }
         "steady" => {
-            let agent = start()?;
+            let agent = builder.start()?;
             let tasks = steady();
             json!({ "tasks": tasks, "report": report(&agent.finish()) })
         }
         "patient" => {
-            let builder = Agent::builder().flush_timeout(FLUSH_TIMEOUT);
-            let agent = builder.collector(url).worker(worker).start()?;
+            let agent = builder.flush_timeout(FLUSH_TIMEOUT).start()?;
             let tasks = steady();
             json!({ "tasks": tasks, "report": report(&agent.finish()) })
         }
         "attacked" => {
-            let builder = Agent::builder().flush_timeout(seconds()?);
-            attacked(builder.collector(url).worker(worker).start()?)
+            attacked(builder.flush_timeout(seconds()?).start()?)
         }
         "blocking" => {
-            let agent = start()?;
+            let agent = builder.start()?;
             blocking();
             json!({ "report": report(&agent.finish()) })
         }
         "known" => {
-            let agent = start()?;
+            let agent = builder.start()?;
             known()?;
             json!({ "report": report(&agent.finish()) })
         }
         "stacks" => {
             // Enough to see each thread in each of its waits soon.
-            let builder = Agent::builder().cpu_limit(STACKS_CPU_LIMIT);
-            let agent = builder.collector(url).worker(worker).start()?;
+            let agent = builder.cpu_limit(STACKS_CPU_LIMIT).start()?;
             stacks::start();
             wait_for_end_of_input();
             json!({ "stacks": stacks::STACKS, "report": report(&agent.finish()) })
         }
         "deep" => {
             let depth = rest.first().context("DEPTH is missing")?.parse()?;
-            let builder = Agent::builder().flush_timeout(FLUSH_TIMEOUT);
-            let agent = builder.collector(url).worker(worker).start()?;
+            let agent = builder.flush_timeout(FLUSH_TIMEOUT).start()?;
             deep::run(depth);
             json!({ "report": report(&agent.finish()) })
         }
         "doomed" => {
-            let agent = start()?;
+            let agent = builder.start()?;
             doomed(&agent)
         }
         "expecting" => {
-            let agent = start()?;
+            let agent = builder.start()?;
             expecting();
             json!({ "report": report(&agent.finish()) })
         }
         "traced" => {
-            let agent = start()?;
+            let agent = builder.start()?;
             traced();
             json!({ "report": report(&agent.finish()) })
         }
         "slowing" => {
-            let agent = start()?;
+            let agent = builder.start()?;
             let times = slowing(seconds()?);
             json!({ "times": times, "report": report(&agent.finish()) })
         }
         "many" => {
             let count = rest.first().context("COUNT is missing")?.parse()?;
-            let builder = Agent::builder().task_rows_per_second(count).flush_timeout(FLUSH_TIMEOUT);
-            let agent = builder.collector(url).worker(worker).start()?;
+            let builder = builder.task_rows_per_second(count).flush_timeout(FLUSH_TIMEOUT);
+            let agent = builder.start()?;
             many(count);
             json!({ "tasks": count, "report": report(&agent.finish()) })
         }
         "clock" => {
-            let builder =
-                Agent::builder().clock_shift(clock_shift(rest)?).flush_timeout(FLUSH_TIMEOUT);
-            let agent = builder.collector(url).worker(worker).start()?;
+            let builder = builder.clock_shift(clock_shift(rest)?).flush_timeout(FLUSH_TIMEOUT);
+            let agent = builder.start()?;
             let times = short_tasks();
             json!({ "times": times, "report": report(&agent.finish()) })
         }
         "sequence" => {
-            let builder =
-                Agent::builder().clock_shift(clock_shift(rest)?).flush_timeout(FLUSH_TIMEOUT);
-            let agent = builder.collector(url).worker(worker).start()?;
+            let builder = builder.clock_shift(clock_shift(rest)?).flush_timeout(FLUSH_TIMEOUT);
+            let agent = builder.start()?;
             let tasks = sequence();
             json!({ "tasks": tasks, "report": report(&agent.finish()) })
         }
