@@ -21,7 +21,7 @@ use xtask::{announce, page, root};
 use self::background::Background;
 use self::commands::{
     BUILD, BUILD_SHIPPED, CLEAN_PACKAGES, CLIPPY, CLIPPY_SMALL_AGENT, DENY, DOC, FORMAT,
-    FORMAT_FUZZ, FORMAT_PEERS, PACKAGE, SIMULATION, SYSTEM, TEST, TEST_DOC, TEST_QUICK,
+    FORMAT_FUZZ, FORMAT_PEERS, PACKAGE, PUBLISHED, SIMULATION, SYSTEM, TEST, TEST_DOC, TEST_QUICK,
     has_subcommand,
 };
 use self::table::{Outcome, Row, Stopwatch};
@@ -362,7 +362,10 @@ fn forget_packages(cargo_home: &Path) -> Result<()> {
         }
         for package in fs::read_dir(registry.path())? {
             let package = package?;
-            if package.file_name().to_string_lossy().starts_with("emberline-") {
+            let folder = package.file_name();
+            let name = folder.to_string_lossy();
+            // The version follows.
+            if PUBLISHED.iter().any(|published| name.starts_with(&format!("{published}-"))) {
                 fs::remove_dir_all(package.path())
                     .with_context(|| format!("removing {}", package.path().display()))?;
             }

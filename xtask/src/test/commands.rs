@@ -15,6 +15,8 @@ const S3: &str = "emberline-cli/s3";
 /// A command of cargo's.
 pub(super) struct CargoCommand {
     arguments: &'static [&'static str],
+    /// Follow the arguments, each after `--package`.
+    packages: &'static [&'static str],
     /// The component of the toolchain that it needs.
     component: Option<&'static str>,
     environment: Option<(&'static str, &'static str)>,
@@ -24,6 +26,7 @@ pub(super) struct CargoCommand {
 
 pub(super) const FORMAT: CargoCommand = CargoCommand {
     arguments: &["fmt", "--all", "--check"],
+    packages: &[],
     component: Some("rustfmt"),
     environment: None,
     advice: "run `cargo fmt --all`",
@@ -53,6 +56,7 @@ pub(super) const CLIPPY: CargoCommand = CargoCommand {
         "-D",
         "warnings",
     ],
+    packages: &[],
     component: Some("clippy"),
     environment: None,
     advice: "fix the warnings above",
@@ -76,46 +80,29 @@ pub(super) const CLIPPY_SMALL_AGENT: CargoCommand = CargoCommand {
 
 pub(super) const DOC: CargoCommand = CargoCommand {
     arguments: &["doc", "--release", "--workspace", "--no-deps", "--features", S3],
+    packages: &[],
     component: None,
     environment: Some(("RUSTDOCFLAGS", "-D warnings")),
     advice: "fix the warnings above",
 };
 
+/// The crates that a user's program depends on.
+pub(super) const PUBLISHED: [&str; 4] =
+    ["emberline-profiler-core", "emberline-symbols", "emberline-tls", "emberline-agent"];
+
 /// Removes what [`PACKAGE`] compiled before. Cargo takes a version of a package for unchangeable.
 pub(super) const CLEAN_PACKAGES: CargoCommand = CargoCommand {
-    arguments: &[
-        "clean",
-        "--quiet",
-        "--profile",
-        "dev",
-        "--package",
-        "emberline-profiler-core",
-        "--package",
-        "emberline-symbols",
-        "--package",
-        "emberline-tls",
-        "--package",
-        "emberline-agent",
-    ],
+    arguments: &["clean", "--quiet", "--profile", "dev"],
+    packages: &PUBLISHED,
     component: None,
     environment: None,
     advice: "the folder `target` must be writable",
 };
 
-/// The crates that a user's program depends on.
+/// Packages of [`PUBLISHED`].
 pub(super) const PACKAGE: CargoCommand = CargoCommand {
-    arguments: &[
-        "package",
-        "--allow-dirty",
-        "--package",
-        "emberline-profiler-core",
-        "--package",
-        "emberline-symbols",
-        "--package",
-        "emberline-tls",
-        "--package",
-        "emberline-agent",
-    ],
+    arguments: &["package", "--allow-dirty"],
+    packages: &PUBLISHED,
     component: None,
     // cargo builds packages in the dev profile: without debug information it takes half as long.
     environment: Some(("CARGO_PROFILE_DEV_DEBUG", "0")),
@@ -125,6 +112,7 @@ pub(super) const PACKAGE: CargoCommand = CargoCommand {
 /// Without advisories, whose list must be downloaded: the hosted workflow checks them.
 pub(super) const DENY: CargoCommand = CargoCommand {
     arguments: &["deny", "check", "bans", "licenses", "sources"],
+    packages: &[],
     component: None,
     environment: None,
     advice: "see deny.toml",
@@ -135,6 +123,7 @@ pub(super) const DENY: CargoCommand = CargoCommand {
 /// them the largest.
 pub(super) const BUILD: CargoCommand = CargoCommand {
     arguments: &["build", "--release", "--workspace", "--all-targets", "--features", S3],
+    packages: &[],
     component: None,
     environment: None,
     advice: "fix the errors above",
@@ -153,6 +142,7 @@ pub(super) const TEST: CargoCommand = CargoCommand {
         "--test=[!s]*",
         "--test=s[!ey]*",
     ],
+    packages: &[],
     component: None,
     environment: None,
     advice: "the failing tests are named above",
@@ -234,6 +224,7 @@ impl CargoCommand {
             check_component(self.arguments[0], component)?;
         }
         let mut command = cargo(self.arguments);
+        command.args(self.package_options());
         command.envs(self.environment);
         if matches!(self.arguments[0], "build" | "test") {
             compiler::compile_unit_tests_fast(&mut command);
@@ -252,7 +243,13 @@ impl CargoCommand {
     /// Returns the command line, as a person would type it.
     fn text(&self) -> String {
         let environment = self.environment.map(|(name, value)| format!("{name}=\"{value}\" "));
-        format!("{}cargo {}", environment.unwrap_or_default(), self.arguments.join(" "))
+        let arguments: Vec<&str> =
+            self.arguments.iter().copied().chain(self.package_options()).collect();
+        format!("{}cargo {}", environment.unwrap_or_default(), arguments.join(" "))
+    }
+
+    fn package_options(&self) -> impl Iterator<Item = &'static str> {
+        self.packages.iter().flat_map(|package| ["--package", package])
     }
 }
 
