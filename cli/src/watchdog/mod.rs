@@ -64,7 +64,7 @@ fn watch(limit: Option<Duration>, stop: &AtomicBool) {
     let mut stop_at = None;
     loop {
         thread::sleep(LOOK_EVERY);
-        hearts.look(collector::heartbeats(), processors.look());
+        hearts.look(collector::heartbeats(), || processors.look());
         let stopped = limit.map_or_else(Vec::new, |limit| hearts.without_step(limit));
         if !stopped.is_empty() {
             end(HUNG_CODE, format!("a hang: {}", stopped.join("; ")), REPORT_MAX);
@@ -86,33 +86,50 @@ fn watch(limit: Option<Duration>, stop: &AtomicBool) {
 /// The collector's heartbeats over time.
 ///
 /// Counts looks instead of time: after the process or the whole machine was stopped for an hour, each heart
-/// has had one look without a step. Looks at which a thread waits for a processor do not count: what has no
-/// step may depend on that thread.
+/// has had one look without a step. Looks at which a thread waits for a processor count a tenth: what has no
+/// step may depend on that thread, and a hang must end on a busy machine too.
 #[derive(Debug, Default)]
 struct Hearts(BTreeMap<usize, Still>);
 
 #[derive(Debug)]
 struct Still {
     heart: Heartbeat,
-    /// Looks since the last step.
-    looks: u32,
+    /// Looks since the last step, in tenths.
+    tenths: u32,
 }
 
 impl Hearts {
-    fn look(&mut self, hearts: impl Iterator<Item = Heartbeat>, waits_for_processor: bool) {
+    /// `waits_for_processor` is called only if a part has had no step since the last look.
+    fn look(
+        &mut self,
+        hearts: impl Iterator<Item = Heartbeat>,
+        waits_for_processor: impl FnOnce() -> bool,
+    ) {
         let mut before = std::mem::take(&mut self.0);
+        let mut still = Vec::new();
         for heart in hearts {
             let known = before.remove(&heart.place);
-            let is_still = |known: &Still| known.heart == heart && !heart.is_in_bounded_wait;
-            let counted = u32::from(!waits_for_processor);
-            let looks = known.filter(is_still).map_or(0, |known| known.looks + counted);
-            self.0.insert(heart.place, Still { heart, looks });
+            let tenths = match known {
+                Some(known) if known.heart == heart && !heart.is_in_bounded_wait => {
+                    still.push(heart.place);
+                    known.tenths
+                }
+                _ => 0,
+            };
+            self.0.insert(heart.place, Still { heart, tenths });
+        }
+        if still.is_empty() {
+            return;
+        }
+        let weight = if waits_for_processor() { 1 } else { 10 };
+        for place in still {
+            self.0.entry(place).and_modify(|still| still.tenths += weight);
         }
     }
 
     /// The parts that had no step for that long, for people.
     fn without_step(&self, limit: Duration) -> Vec<String> {
-        let time = |still: &Still| LOOK_EVERY * still.looks;
+        let time = |still: &Still| LOOK_EVERY * still.tenths / 10;
         let stopped = self.0.values().filter(|still| time(still) >= limit);
         let line = |still: &Still| format!("{} (no step for {:?})", still.heart.name, time(still));
         stopped.map(line).collect()
@@ -146,7 +163,7 @@ mod tests {
     }
 
     fn looks(hearts: &mut Hearts, count: u32, seen: &[Heartbeat]) {
-        (0..count).for_each(|_| hearts.look(seen.iter().copied(), false));
+        (0..count).for_each(|_| hearts.look(seen.iter().copied(), || false));
     }
 
     #[test]
@@ -163,14 +180,24 @@ mod tests {
     }
 
     #[test]
-    fn time_in_which_a_thread_waits_for_a_processor_does_not_count() {
+    fn time_in_which_a_thread_waits_for_a_processor_counts_a_tenth() {
         let limit = 2 * LOOK_EVERY;
         let mut hearts = Hearts::default();
         looks(&mut hearts, 2, &[heart(0, 7)]);
-        (0..99).for_each(|_| hearts.look([heart(0, 7)].into_iter(), true));
+        (0..9).for_each(|_| hearts.look([heart(0, 7)].into_iter(), || true));
         assert!(hearts.without_step(limit).is_empty());
-        looks(&mut hearts, 1, &[heart(0, 7)]);
-        assert_eq!(hearts.without_step(limit).len(), 1, "what it waited for does not come");
+        hearts.look([heart(0, 7)].into_iter(), || true);
+        assert_eq!(hearts.without_step(limit).len(), 1, "a hang on a busy machine ends too");
+    }
+
+    #[test]
+    fn threads_are_looked_at_only_if_a_part_has_no_step() {
+        let mut hearts = Hearts::default();
+        let none = || -> bool { unreachable!("all parts have steps") };
+        hearts.look([heart(0, 7)].into_iter(), none);
+        hearts.look([heart(0, 8)].into_iter(), none);
+        let waits = Heartbeat { is_in_bounded_wait: true, ..heart(0, 8) };
+        hearts.look([waits].into_iter(), none);
     }
 
     #[test]
