@@ -85,9 +85,7 @@ fn main() -> Result<()> {
             let tasks = steady();
             json!({ "tasks": tasks, "report": report(&agent.finish()) })
         }
-        "attacked" => {
-            attacked(builder.flush_timeout(seconds()?).start()?)
-        }
+        "attacked" => attacked(builder.flush_timeout(seconds()?).start()?),
         "blocking" => {
             let agent = builder.start()?;
             blocking();

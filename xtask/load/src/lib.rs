@@ -44,7 +44,9 @@ pub fn main(peers: &[Peer]) -> ExitCode {
 
 fn run(arguments: &[String], peers: &[Peer]) -> Result<()> {
     let Some((load, settings)) = arguments.split_first() else {
-        bail!("name a load: cpu, server, idle, waking, running, crowd, bare, bare-crowd, waits or awake");
+        bail!(
+            "name a load: cpu, server, idle, waking, running, crowd, bare, bare-crowd, waits or awake"
+        );
     };
     let settings = Settings::parse(settings)?;
     match load.as_str() {
