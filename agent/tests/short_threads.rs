@@ -225,3 +225,28 @@ fn several_tasks_of_a_short_thread_keep_their_times() {
 fn a_thread_that_outlives_its_youth_keeps_its_time() {
     check(|numbers| (Duration::from_micros(400_000 + numbers.below(300_000)), 1));
 }
+
+/// CPU time of all threads of the process.
+fn process_cpu_ns() -> u64 {
+    let time = nix::time::clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).unwrap();
+    u64::try_from(Duration::from(time).as_nanos()).unwrap()
+}
+
+#[test]
+fn time_of_threads_that_nobody_sees_is_lost_with_a_count() {
+    let _turn = lock(&TURN);
+    let agent = AgentBuilder::default().start_local().unwrap();
+    let before_ns = process_cpu_ns();
+    for _ in 0..1_000 {
+        // Without a task. It ends before most ticks.
+        thread::spawn(|| work(Duration::from_millis(2))).join().unwrap();
+    }
+    let used_ns = process_cpu_ns() - before_ns;
+    let recording = agent.finish();
+    let with_end_ns = process_cpu_ns() - before_ns;
+    let profile = &recording.profile;
+    let seen_ns = profile.top_level().map(|(_, weight)| weight.get(State::Cpu)).sum::<u64>();
+    let lost_ns = recording.lost_unseen_ns;
+    assert!(lost_ns > used_ns / 10, "{lost_ns} of {used_ns} ns");
+    assert_within("CPU time of the process", seen_ns + lost_ns, used_ns, with_end_ns);
+}

@@ -20,6 +20,7 @@
 //! test-worker traced ID URL           tasks inside and across each other on one thread, with phases
 //! test-worker slowing ID URL SECONDS  tasks of one name take three times as long in the second half, those
 //!                                     of another one do not; tells when the halves began and ended
+//! test-worker unseen ID URL           threads without a task, each of which lives for 2 ms
 //! test-worker many   ID URL COUNT     runs so many tasks of four names, as fast as 30 µs each allow
 //! test-worker clock  ID URL OFFSET_MS DRIFT_PPM LEAP_AFTER_MS LEAP_MS
 //!                                     has a wrong clock and short tasks, whose real times it tells,
@@ -59,7 +60,7 @@ fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [mode, worker, url, rest @ ..] = &arguments[..] else {
         bail!(
-            "usage: test-worker truth|steady|patient|attacked|blocking|known|stacks|deep|doomed|expecting|traced|slowing|many|clock|sequence|reported ID URL [NUMBERS]"
+            "usage: test-worker truth|steady|patient|attacked|blocking|known|stacks|deep|doomed|expecting|traced|slowing|unseen|many|clock|sequence|reported ID URL [NUMBERS]"
         );
     };
     tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).init();
@@ -86,6 +87,11 @@ fn main() -> Result<()> {
             json!({ "tasks": tasks, "report": report(&agent.finish()) })
         }
         "attacked" => attacked(builder.flush_timeout(seconds()?).start()?),
+        "unseen" => {
+            let agent = builder.flush_timeout(FLUSH_TIMEOUT).start()?;
+            unseen();
+            json!({ "report": report(&agent.finish()) })
+        }
         "blocking" => {
             let agent = builder.start()?;
             blocking();
@@ -249,6 +255,14 @@ fn truth(length: Duration) -> Vec<BTreeMap<String, f64>> {
         .map(|(task, seed)| thread::spawn(move || spend(task, seed, length)))
         .collect();
     threads.into_iter().map(|thread| thread.join().expect("it does not panic")).collect()
+}
+
+/// Most of these threads end before a tick.
+fn unseen() {
+    for _ in 0..1_000 {
+        let thread = thread::spawn(|| alpha(Duration::from_millis(2)));
+        thread.join().expect("it does not panic");
+    }
 }
 
 /// Spends half of the time in `alpha`, three tenths in `beta`, two tenths in `gamma`, in slices of

@@ -117,6 +117,10 @@ impl Audit {
         *self = Audit { found: self.found, ..Audit::default() };
     }
 
+    pub(super) fn has_begun(&self) -> bool {
+        self.base.is_some()
+    }
+
     /// At a tick the process has `threads`. Between two ticks it has had at least as many as at the one with
     /// fewer of them.
     pub(super) fn pass(&mut self, at_ns: u64, threads: u64) {

@@ -171,7 +171,8 @@ impl Sampler {
         let run_started = self.run_started(now);
         let is_complete =
             run_started || now.saturating_sub(self.cycle_start_ns) >= self.options.cycle_ns;
-        let is_audited = is_complete || last;
+        // The comparison begins at the first tick.
+        let is_audited = is_complete || last || !self.audit.has_begun();
         let cpu_ns = is_audited.then(process::process_cpu_ns).flatten();
         if last {
             self.threads.iter_mut().for_each(|thread| self.probe.count_to_the_end(thread, now));

@@ -1,6 +1,6 @@
 //! Findings on the data quality of connected workers: silence, losses, skipped samples; and failed tasks.
 
-use api::{Epoch, TasksAnswer, WorkersAnswer};
+use api::{Epoch, LossAccount, TasksAnswer, WorkersAnswer};
 use flamegraph::text::{counted, duration, percentage};
 
 use super::Finding;
@@ -26,7 +26,9 @@ pub(super) const FAILED: [&str; 3] = ["failed", "panicked", "lost"];
 
 /// The findings about what workers send.
 pub(super) fn quality(fleet: &WorkersAnswer) -> impl Iterator<Item = Finding> {
-    [late(fleet), losses(fleet), rejected(fleet), throttled(fleet)].into_iter().flatten()
+    [late(fleet), losses(fleet), unseen(fleet), rejected(fleet), throttled(fleet)]
+        .into_iter()
+        .flatten()
 }
 
 /// Connected workers that have been silent for seconds. Those that foreign profilers push are.
@@ -45,13 +47,17 @@ fn late(fleet: &WorkersAnswer) -> Option<Finding> {
     ))
 }
 
-/// Workers of which samples or tasks were lost.
-fn losses(fleet: &WorkersAnswer) -> Option<Finding> {
-    let lives = fleet
+/// The accounts of all processes, by worker.
+fn accounts(fleet: &WorkersAnswer) -> impl Iterator<Item = (&str, &LossAccount)> {
+    fleet
         .workers
         .iter()
-        .flat_map(|worker| worker.epochs.iter().map(|epoch| (&*worker.worker, &epoch.account)));
-    let lost = lives.filter_map(|(worker, account)| {
+        .flat_map(|worker| worker.epochs.iter().map(|epoch| (&*worker.worker, &epoch.account)))
+}
+
+/// Workers of which samples or tasks were lost on their way.
+fn losses(fleet: &WorkersAnswer) -> Option<Finding> {
+    let lost = accounts(fleet).filter_map(|(worker, account)| {
         let causes = [
             (account.lost_rejected_ns, "rejected by the collector"),
             (account.lost_by_collector_ns, "lost by a collector after it acknowledged them"),
@@ -59,7 +65,6 @@ fn losses(fleet: &WorkersAnswer) -> Option<Finding> {
                 account.lost_queue_ns.saturating_sub(account.lost_unseen_ns),
                 "beyond the agent's queue",
             ),
-            (account.lost_unseen_ns, "not counted by its sampler"),
         ];
         let lost = causes.iter().filter(|(lost_ns, _)| *lost_ns > 0);
         let mut parts: Vec<_> =
@@ -73,6 +78,19 @@ fn losses(fleet: &WorkersAnswer) -> Option<Finding> {
         "data loss",
         listed(&lost.collect::<Vec<_>>())?,
         "check that the collector is reachable, has room on its disk and runs with --data",
+    ))
+}
+
+/// Workers with time of threads that their samplers did not see.
+fn unseen(fleet: &WorkersAnswer) -> Option<Finding> {
+    let unseen = accounts(fleet).filter(|(_, account)| account.lost_unseen_ns > 0);
+    let unseen =
+        unseen.map(|(worker, account)| format!("{worker} ({})", duration(account.lost_unseen_ns)));
+    Some(Finding::warn(
+        "thread time",
+        format!("not seen by the sampler: {}", listed(&unseen.collect::<Vec<_>>())?),
+        "begin a task in threads that live for milliseconds: their time is then exact; or give the worker \
+         more processor time",
     ))
 }
 
@@ -139,7 +157,7 @@ fn newest(fleet: &WorkersAnswer) -> impl Iterator<Item = (&str, &Epoch)> {
 
 #[cfg(test)]
 mod tests {
-    use api::{LossAccount, Task, WorkerEpochs};
+    use api::{Task, WorkerEpochs};
     use expect_test::expect;
 
     use super::*;

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::harness::{Collector, TEST_WORKER, Worker, run, wait_for};
+use crate::harness::{Collector, TEST_WORKER, Worker, number, run, wait_for};
 
 /// A copy of the test worker without symbols, made by `strip`. Linking a Rust program needs
 /// binutils, so `strip` is installed.
@@ -82,4 +82,20 @@ fn an_unreachable_collector_is_an_error() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let (code, findings) = doctor(&["--url", &format!("http://{free}")]);
     assert_eq!((code, find(&findings, "collector")["level"].as_str()), (Some(1), Some("bad")));
+}
+
+/// The process's clock shows more CPU time than the sampler has seen.
+#[test]
+fn time_of_threads_that_the_sampler_does_not_see_is_lost_and_named() {
+    let collector = Collector::start();
+    let record = Worker::start("unseen", "brief", &collector.url(), &[]).finish();
+    let report = &record["report"];
+    let lost_ns = number(report, "lost_unseen_ns");
+    assert!(lost_ns > 100_000_000, "{report}");
+    let account = &collector.epochs()[0]["account"];
+    assert_eq!(account["lost_unseen_ns"], report["lost_unseen_ns"], "{account}");
+    assert_eq!(account["balanced"], true, "{account}");
+    let (_, findings) = doctor(&["--url", &collector.url()]);
+    let finding = find(&findings, "thread time");
+    assert!(finding["found"].as_str().unwrap().contains("brief ("), "{finding}");
 }

@@ -172,7 +172,7 @@ function epochAlerts(worker: string, epoch: Epoch, isNewest: boolean, nowNs: num
       next: isRejected
         ? REJECTED_NEXT
         : isUnseen && !isQueue
-          ? 'give the worker more processor time'
+          ? 'begin tasks in short threads, or give the worker more processor time'
           : isQueue
             ? 'check that the collector runs, is reachable and has room on its disk'
             : 'run the collector with --data, so that it keeps what it acknowledged',
