@@ -3,6 +3,7 @@
 use std::hint::black_box;
 use std::process::exit;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -49,13 +50,18 @@ pub(crate) fn run(kind: Kind, settings: &Settings, peers: &[Peer]) -> Result<()>
     let watch = Watch::new()?;
     let count = settings.threads as u64;
     let interval_ns = SECOND_NS / u64::from(settings.hertz);
+    let all_started = Arc::new(Barrier::new(settings.threads + 1));
     for index in 0..count {
-        let body = move || match kind {
-            Kind::Idle => loop {
-                thread::park();
-            },
-            Kind::Waking => wake_forever(index, count, interval_ns),
-            Kind::Running(nice) => spin_forever(nice),
+        let all_started = all_started.clone();
+        let body = move || {
+            all_started.wait();
+            match kind {
+                Kind::Idle => loop {
+                    thread::park();
+                },
+                Kind::Waking => wake_forever(index, count, interval_ns),
+                Kind::Running(nice) => spin_forever(nice),
+            }
         };
         // The process exits without joining them.
         thread::Builder::new()
@@ -63,6 +69,7 @@ pub(crate) fn run(kind: Kind, settings: &Settings, peers: &[Peer]) -> Result<()>
             .spawn(body)
             .with_context(|| format!("starting thread {index} of {count}"))?;
     }
+    all_started.wait();
     thread::sleep(settings.settle);
     let before = watch.snapshot()?;
     let wakes_before = WAKES.load(Ordering::Relaxed);
@@ -81,8 +88,14 @@ pub(crate) fn run(kind: Kind, settings: &Settings, peers: &[Peer]) -> Result<()>
 pub(crate) fn run_bare(nice: i32, settings: &Settings) -> Result<()> {
     let interval_ns = SECOND_NS / u64::from(settings.hertz);
     let work_ns = settings.units;
+    let all_started = Arc::new(Barrier::new(settings.threads + 1));
     for _ in 0..settings.threads {
-        thread::Builder::new().stack_size(STACK_BYTES).spawn(move || spin_forever(nice))?;
+        let all_started = all_started.clone();
+        let body = move || {
+            all_started.wait();
+            spin_forever(nice)
+        };
+        thread::Builder::new().stack_size(STACK_BYTES).spawn(body)?;
     }
     thread::Builder::new().name(BARE_NAME.into()).spawn(move || {
         let mut due_ns = now_ns();
@@ -96,8 +109,10 @@ pub(crate) fn run_bare(nice: i32, settings: &Settings) -> Result<()> {
             due_ns = due_ns.max(now_ns().saturating_sub(interval_ns));
         }
     })?;
-    thread::sleep(settings.settle);
+    // Before the others compute: this thread would get a processor rarely.
     let bare = ThreadStat::find(BARE_NAME)?.context("the loop has ended")?;
+    all_started.wait();
+    thread::sleep(settings.settle);
     let begin = Instant::now();
     let before = bare.read()?;
     thread::sleep(settings.window);

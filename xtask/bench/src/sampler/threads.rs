@@ -43,6 +43,10 @@ struct Cost {
     running_ticks: Rounds,
     /// The same of a bare loop: what the system lets any thread do.
     bare_ticks: Rounds,
+    /// Ticks per second among running threads of the same priority.
+    crowd_ticks: Rounds,
+    /// The same of a bare loop that takes as much CPU time at each tick.
+    equal_crowd_ticks: Rounds,
 }
 
 /// Measures and prints.
@@ -98,10 +102,14 @@ fn run(load: &'static str, threads: usize, window: Duration) -> Run {
     Run { load, profiler, hertz: HERTZ, threads, units: 0, settle: Duration::ZERO, window }
 }
 
-fn figures(programs: &Programs, plan: Plan, load: &'static str, threads: usize) -> Figures {
+/// A run that starts to measure once all threads are known.
+fn settled_run(plan: Plan, load: &'static str, threads: usize) -> Run {
     let extra = SETTLE_EACH * u32::try_from(threads).unwrap_or(u32::MAX);
-    let run = Run { settle: plan.thread_settle + extra, ..run(load, threads, plan.thread_window) };
-    programs.try_run(Binary::Load, &run).unwrap_or_default()
+    Run { settle: plan.thread_settle + extra, ..run(load, threads, plan.thread_window) }
+}
+
+fn figures(programs: &Programs, plan: Plan, load: &'static str, threads: usize) -> Figures {
+    programs.try_run(Binary::Load, &settled_run(plan, load, threads)).unwrap_or_default()
 }
 
 fn tick_ns(figures: &Figures) -> Option<f64> {
@@ -133,13 +141,23 @@ impl Cost {
         if !self.running_ticks.contains(&None) {
             let running = figures(programs, plan, "running", self.threads);
             self.running.push(each(tick_ns(&running), alone_ns, threads));
-            let ticks = running.ratio("sampler_ticks", "wall_ns");
-            self.running_ticks.push(ticks.map(|ticks| ticks * 1e9));
+            self.running_ticks.push(ticks_per_second(&running));
             let bare = figures(programs, plan, "bare", self.threads);
-            let ticks = bare.ratio("sampler_ticks", "wall_ns");
-            self.bare_ticks.push(ticks.map(|ticks| ticks * 1e9));
+            self.bare_ticks.push(ticks_per_second(&bare));
+        }
+        if !self.crowd_ticks.contains(&None) {
+            let crowd = figures(programs, plan, "crowd", self.threads);
+            self.crowd_ticks.push(ticks_per_second(&crowd));
+            let units = tick_ns(&crowd).unwrap_or_default() as u64;
+            let equal = Run { units, ..settled_run(plan, "bare-crowd", self.threads) };
+            let equal = programs.try_run(Binary::Load, &equal).unwrap_or_default();
+            self.equal_crowd_ticks.push(ticks_per_second(&equal));
         }
     }
+}
+
+fn ticks_per_second(figures: &Figures) -> Option<f64> {
+    figures.ratio("sampler_ticks", "wall_ns").map(|ticks| ticks * 1e9)
 }
 
 /// Nanoseconds that each thread added to a tick.
@@ -178,10 +196,19 @@ fn section(idle_machine: &Alone, awake_machine: &Alone, costs: &[Cost], plan: Pl
     }
     text += "\nWhat each thread adds, with the processors kept awake; the line above is taken off:\n\n\
              | threads | idle, ns | newly blocked, ns | running, ns | ticks a second, all running | \
-             ticks a second of a bare loop, all running |\n\
-             |--:|--:|--:|--:|--:|--:|\n";
+             ticks a second of a bare loop, all running | all running at the same priority | a bare loop that \
+             costs as much, likewise |\n\
+             |--:|--:|--:|--:|--:|--:|--:|--:|\n";
     for cost in costs {
-        let row = [&cost.idle, &cost.waking, &cost.running, &cost.running_ticks, &cost.bare_ticks];
+        let row = [
+            &cost.idle,
+            &cost.waking,
+            &cost.running,
+            &cost.running_ticks,
+            &cost.bare_ticks,
+            &cost.crowd_ticks,
+            &cost.equal_crowd_ticks,
+        ];
         let row = row.map(|rounds| cell(rounds, plain)).join(" | ");
         let _ = writeln!(text, "| {} | {row} |", cost.threads);
     }
@@ -234,6 +261,16 @@ fn headlines(idle_machine: &Alone, awake_machine: &Alone, costs: &[Cost]) -> Vec
                 "{}; a bare loop: {}",
                 of(MANY_THREADS, |cost| &cost.running_ticks),
                 of(MANY_THREADS, |cost| &cost.bare_ticks)
+            ),
+        ),
+        headline(
+            "the same, threads of the sampler's priority",
+            "≥ a bare loop that costs as much",
+            "7",
+            format!(
+                "{}; the bare loop: {}",
+                of(MANY_THREADS, |cost| &cost.crowd_ticks),
+                of(MANY_THREADS, |cost| &cost.equal_crowd_ticks)
             ),
         ),
     ]
