@@ -203,10 +203,13 @@ mod tests {
             warn  workers            connected, but silent: hung (process 17, 20.0 s)
                                      → check whether the process is stopped or its machine
                                        is overloaded or unreachable
-            warn  data loss          lossy (2.00 s beyond the agent's queue, 500 ms not
-                                     counted by its sampler, 1 task record)
+            warn  data loss          lossy (2.00 s beyond the agent's queue, 1 task record)
                                      → check that the collector is reachable, has room on
                                        its disk and runs with --data
+            warn  thread time        not seen by the sampler: lossy (500 ms)
+                                     → begin a task in threads that live for milliseconds:
+                                       their time is then exact; or give the worker more
+                                       processor time
             warn  messages           old (3 messages rejected, the last: the flush's clock
                                      is missing)
                                      → compare the versions of agent and collector, and read
