@@ -40,10 +40,15 @@ struct Chunks {
 }
 
 impl ChunkCache {
-    /// An empty cache, whose memory returns to the system with it; `None` if there is none.
-    pub(super) fn new() -> Option<ChunkCache> {
-        let memory = Pages::new(CHUNKS_MAX * CHUNK_BYTES)?;
+    /// An empty cache in the memory of an earlier one, or in new memory; `None` if there is none.
+    pub(super) fn new(memory: Option<Pages>) -> Option<ChunkCache> {
+        let memory = memory.or_else(|| Pages::new(CHUNKS_MAX * CHUNK_BYTES))?;
         Some(ChunkCache(Rc::new(RefCell::new(Chunks { memory, used: 0, round: 1 }))))
+    }
+
+    /// Its memory, if all files are closed.
+    pub(super) fn into_memory(self) -> Option<Pages> {
+        Some(Rc::try_unwrap(self.0).ok()?.into_inner().memory)
     }
 }
 
@@ -223,7 +228,7 @@ mod tests {
         let expected: Vec<u8> = (0..length).map(|at| (at % 251) as u8).collect();
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(&expected).unwrap();
-        let cache = ChunkCache::new().unwrap();
+        let cache = ChunkCache::new(None).unwrap();
         let shortened = file.try_clone().unwrap();
         let (file, _) = CachedFile::new(file, &cache).unwrap();
         let mut buffer = vec![0; 40_000];

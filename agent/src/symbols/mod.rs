@@ -32,6 +32,7 @@ use self::file::{ChunkCache, FileIdentity};
 use self::section::SectionReader;
 use crate::Symbols;
 use crate::sampler::CodeModule;
+use crate::sys::pages::Pages;
 
 /// Batches without an address of a module after which its indexes are freed.
 const IDLE_BATCHES_MAX: u32 = 10;
@@ -55,6 +56,8 @@ pub(crate) struct Resolver {
     indexes: FxHashMap<(Arc<str>, Arc<str>), ModuleIndex>,
     /// The program's own file, if it is known.
     program: Option<PathBuf>,
+    /// Memory into which the last batch read files, kept for the next one soon.
+    memory: Option<Pages>,
     /// Addresses that have no name because there was no memory to find it.
     unnamed: u64,
     /// When to give up finding names, once that is known.
@@ -100,6 +103,9 @@ impl Resolver {
         }
         self.indexes.retain(|_, index| index.idle_batches < IDLE_BATCHES_MAX);
         if addresses.is_empty() {
+            if self.indexes.is_empty() {
+                self.memory = None;
+            }
             return;
         }
         let mut order: Vec<usize> = (0..addresses.len()).collect();
@@ -108,7 +114,7 @@ impl Resolver {
             let Address { address, module } = addresses[*index];
             (module.map(|module| (&module.path, &module.build_id)), address)
         });
-        let cache = ChunkCache::new();
+        let cache = ChunkCache::new(self.memory.take());
         let names_until = self.names_until.clone();
         let same_module = |a: &usize, b: &usize| addresses[*a].module == addresses[*b].module;
         for group in order.chunk_by(same_module) {
@@ -143,6 +149,7 @@ impl Resolver {
                 each(*number, &completed(frames, address, module));
             }
         }
+        self.memory = cache.and_then(ChunkCache::into_memory);
     }
 
     /// Whether the collector names the module's functions.

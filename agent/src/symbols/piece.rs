@@ -32,8 +32,10 @@ impl Resolver {
         offset: u64,
     ) -> Result<SymbolPiece, &'static str> {
         let module = self.sampled.get(build_id).ok_or("no code of this build id was sampled")?;
-        let cache = ChunkCache::new().ok_or("there is no memory to read them")?;
-        read(module, &cache, offset)
+        let cache = ChunkCache::new(self.memory.take()).ok_or("there is no memory to read them")?;
+        let piece = read(module, &cache, offset);
+        self.memory = cache.into_memory();
+        piece
     }
 }
 

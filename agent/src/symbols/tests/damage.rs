@@ -30,7 +30,7 @@ fn names_of_sections_past_every_offset_are_empty() {
     // The table of symbols is found by its kind, not by its name.
     assert_eq!(frames[0][0].kind, FrameKind::Function);
     assert!(
-        Elf::open(file.path(), &ChunkCache::new().unwrap()).unwrap().section(".text").is_none()
+        Elf::open(file.path(), &ChunkCache::new(None).unwrap()).unwrap().section(".text").is_none()
     );
 }
 
@@ -74,5 +74,5 @@ fn a_pipe_in_place_of_a_debug_file_is_skipped() {
     let folder = tempfile::tempdir().unwrap();
     let pipe = folder.path().join("pipe");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-    assert!(Elf::open(&pipe, &ChunkCache::new().unwrap()).is_none());
+    assert!(Elf::open(&pipe, &ChunkCache::new(None).unwrap()).is_none());
 }

@@ -39,7 +39,7 @@ fn run(program: &str, arguments: &[&dyn AsRef<OsStr>]) {
 }
 
 fn module(path: &Path) -> Arc<CodeModule> {
-    let cache = ChunkCache::new().unwrap();
+    let cache = ChunkCache::new(None).unwrap();
     let build_id = Elf::open(path, &cache).and_then(|elf| elf.build_id()).unwrap_or_default();
     let path = path.to_str().unwrap().into();
     Arc::new(CodeModule { path, build_id: build_id.into(), base: 0 })
@@ -47,7 +47,7 @@ fn module(path: &Path) -> Arc<CodeModule> {
 
 /// The addresses of all functions that the library has symbols for.
 fn code_of(path: &Path) -> std::ops::Range<u64> {
-    let cache = ChunkCache::new().unwrap();
+    let cache = ChunkCache::new(None).unwrap();
     let elf = Elf::open(path, &cache).unwrap();
     let text = elf.section(".text").unwrap();
     // The library's segments are mapped where its file says.
@@ -422,7 +422,7 @@ fn the_symbols_that_a_collector_fetches_name_what_the_file_names() {
         let fetched = fetched(&library);
         assert!(fetched.len() < whole.len());
         assert_eq!(facts(&fetched), facts(&whole), "{options:?}");
-        let cache = ChunkCache::new().unwrap();
+        let cache = ChunkCache::new(None).unwrap();
         let elf = Elf::open(&library, &cache).unwrap();
         let code = &whole[elf.section(".text").unwrap().offset as usize..][..64];
         assert!(!fetched.windows(64).any(|part| part == code), "code is not sent");
