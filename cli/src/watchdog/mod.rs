@@ -105,25 +105,17 @@ impl Hearts {
         hearts: impl Iterator<Item = Heartbeat>,
         waits_for_processor: impl FnOnce() -> bool,
     ) {
-        let mut before = std::mem::take(&mut self.0);
-        let mut still = Vec::new();
+        let before = std::mem::take(&mut self.0);
+        let hearts: Vec<Heartbeat> = hearts.collect();
+        let still_tenths = |heart: &Heartbeat| {
+            let known = before.get(&heart.place)?;
+            (known.heart == *heart && !heart.is_in_bounded_wait).then_some(known.tenths)
+        };
+        let is_any_still = hearts.iter().any(|heart| still_tenths(heart).is_some());
+        let weight = if is_any_still && waits_for_processor() { 1 } else { 10 };
         for heart in hearts {
-            let known = before.remove(&heart.place);
-            let tenths = match known {
-                Some(known) if known.heart == heart && !heart.is_in_bounded_wait => {
-                    still.push(heart.place);
-                    known.tenths
-                }
-                _ => 0,
-            };
+            let tenths = still_tenths(&heart).map_or(0, |tenths| tenths + weight);
             self.0.insert(heart.place, Still { heart, tenths });
-        }
-        if still.is_empty() {
-            return;
-        }
-        let weight = if waits_for_processor() { 1 } else { 10 };
-        for place in still {
-            self.0.entry(place).and_modify(|still| still.tenths += weight);
         }
     }
 
