@@ -134,7 +134,7 @@ impl Audit {
     /// A cycle ends; returns whether its time is to be checked, with a process of `threads`.
     pub(super) fn is_due(&mut self, threads: usize) -> bool {
         self.cycles_since_check += 1;
-        self.base.is_none() || self.cycles_since_check > threads / CLOCKS_PER_CYCLE
+        !self.has_begun() || self.cycles_since_check > threads / CLOCKS_PER_CYCLE
     }
 
     /// Compares. `counted` is all time that was counted or will be. A difference is reported once it was

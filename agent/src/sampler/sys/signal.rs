@@ -149,19 +149,18 @@ fn stack_of(buffer: usize) -> (*mut u64, usize) {
 }
 
 /// Sampler: calls `see` with the content of buffer `index`, if it is full, and frees the buffer.
-pub(super) fn take_stack<R>(index: usize, see: impl FnOnce(&Buffer, &[u64]) -> R) -> Option<R> {
+pub(super) fn take_stack(index: usize, see: impl FnOnce(&Buffer, &[u64])) {
     let buffer = &BUFFERS[index];
     if !BUFFER_WORDS[index].is_full() {
-        return None;
+        return;
     }
     let (stack, words_max) = stack_of(index);
     let words = buffer.words.load(Ordering::Relaxed).min(words_max);
     // SAFETY: `stack` is valid for `words_max` words. The buffer is full, so no handler writes to
     // it until it is freed below, after the last use of this slice.
     let stack = unsafe { std::slice::from_raw_parts(stack, words) };
-    let result = see(buffer, stack);
+    see(buffer, stack);
     BUFFER_WORDS[index].free();
-    Some(result)
 }
 
 /// Number of the next sample.
