@@ -26,7 +26,7 @@ const SECOND_NS: u64 = 1_000_000_000;
 const WAKING_PER_TICK_MAX: u64 = 100;
 /// The lowest priority: the sampler gets a processor at its tick.
 pub(crate) const NICE_MAX: i32 = 19;
-/// The sampler's own priority.
+/// The priority of an ordinary program.
 pub(crate) const NICE_EQUAL: i32 = 0;
 const BARE_NAME: &str = "bare-loop";
 

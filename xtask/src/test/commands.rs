@@ -102,11 +102,10 @@ pub(super) const CLEAN_PACKAGES: CargoCommand = CargoCommand {
 /// Packages of [`PUBLISHED`].
 pub(super) const PACKAGE: CargoCommand = CargoCommand {
     arguments: &["package", "--allow-dirty"],
-    packages: &PUBLISHED,
-    component: None,
     // cargo builds packages in the dev profile: without debug information it takes half as long.
     environment: Some(("CARGO_PROFILE_DEV_DEBUG", "0")),
     advice: "a published crate needs metadata, files and dependencies of its own",
+    ..CLEAN_PACKAGES
 };
 
 /// Without advisories, whose list must be downloaded: the hosted workflow checks them.

@@ -43,7 +43,7 @@ struct Cost {
     running_ticks: Rounds,
     /// The same of a bare loop: what the system lets any thread do.
     bare_ticks: Rounds,
-    /// Ticks per second among running threads of the same priority.
+    /// Ticks per second among running threads of ordinary priority.
     crowd_ticks: Rounds,
     /// The same of a bare loop that takes as much CPU time at each tick.
     equal_crowd_ticks: Rounds,
@@ -196,7 +196,7 @@ fn section(idle_machine: &Alone, awake_machine: &Alone, costs: &[Cost], plan: Pl
     }
     text += "\nWhat each thread adds, with the processors kept awake; the line above is taken off:\n\n\
              | threads | idle, ns | newly blocked, ns | running, ns | ticks a second, all running | \
-             ticks a second of a bare loop, all running | all running at the same priority | a bare loop that \
+             ticks a second of a bare loop, all running | all running at ordinary priority | a bare loop that \
              costs as much, likewise |\n\
              |--:|--:|--:|--:|--:|--:|--:|--:|\n";
     for cost in costs {
@@ -264,7 +264,7 @@ fn headlines(idle_machine: &Alone, awake_machine: &Alone, costs: &[Cost]) -> Vec
             ),
         ),
         headline(
-            "the same, threads of the sampler's priority",
+            "the same, threads of ordinary priority",
             "≥ a bare loop that costs as much",
             "7",
             format!(
