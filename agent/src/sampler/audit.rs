@@ -121,8 +121,8 @@ impl Audit {
         self.base.is_some()
     }
 
-    /// At a tick the process has `threads`. Between two ticks it has had at least as many as at the one with
-    /// fewer of them.
+    /// At a tick the process has `threads`. It is assumed that between two ticks it has had as many as at the
+    /// one with fewer of them: threads that end and start between two ticks are one thread to it.
     pub(super) fn pass(&mut self, at_ns: u64, threads: u64) {
         if let Some(last) = self.last_count {
             let both = last.threads.min(threads);
