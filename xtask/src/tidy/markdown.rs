@@ -3,7 +3,7 @@
 use super::finding::Finding;
 
 /// Commands that a new user types, and nothing else.
-const SET_UP: [&str; 2] = ["cargo run --release -- demo", "cargo xtask test"];
+const SET_UP: [&str; 2] = ["cargo demo", "cargo xtask test"];
 
 /// Checks that what the document at `path` links to exists. `exists` is called with paths from the
 /// root. Headings inside a file are not checked.

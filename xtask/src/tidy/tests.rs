@@ -165,13 +165,13 @@ fn the_readme_needs_two_commands_and_no_third() {
     let check = |text: &str, expected: Expect| {
         expected.assert_eq(&printed(&markdown::check_readme(text)));
     };
-    let good = "# E\n```text\na picture\n```\n## Try\n```sh\ngit clone x\n$ cargo run --release -- \
-                demo  # opens\n# more\ncargo xtask test\n```\nand\n```sh\nemberline workers\n```";
+    let good = "# E\n```text\na picture\n```\n## Try\n```sh\ngit clone x\n$ cargo demo  # opens\n\
+                # more\ncargo xtask test\n```\nand\n```sh\nemberline workers\n```";
     check(good, expect![""]);
     check(
         "# E\n```sh\nnpm ci\ncargo xtask test\n```",
         expect![[r#"
-            README.md: the first block of commands lacks `cargo run --release -- demo` [readme]
+            README.md: the first block of commands lacks `cargo demo` [readme]
             README.md: `npm ci` is a third command to set up; two must do [readme]
         "#]],
     );
@@ -208,7 +208,7 @@ fn a_tree_is_read_whole() {
     write("tests/golden/noise.rs", &[0xff, 0xfe]);
     expect![[r#"
         README.md:1: links to `docs/LOST.md`, which does not exist [links]
-        README.md: the first block of commands lacks `cargo run --release -- demo` [readme]
+        README.md: the first block of commands lacks `cargo demo` [readme]
         README.md: the first block of commands lacks `cargo xtask test` [readme]
         cli/src/deep/er.rs:1: `unsafe` belongs in agent/src/sys, agent/src/sampler/sys, tests/src/hostile/sys only [unsafe]
     "#]]
