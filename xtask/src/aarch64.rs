@@ -1,4 +1,4 @@
-//! The step `aarch64` of `cargo xtask test`: a cross build, and the agent's tests under emulation.
+//! The step `aarch64` of `cargo xtask test --all`: a cross build, and the agent's tests under emulation.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -6,9 +6,9 @@ use std::process::Command;
 use anyhow::{Context as _, Result, bail};
 use xtask::{announce, cargo};
 
-const TARGET: &str = "aarch64-unknown-linux-gnu";
-const LINKER: &str = "aarch64-linux-gnu-gcc";
-const EMULATOR: &str = "qemu-aarch64";
+pub(crate) const TARGET: &str = "aarch64-unknown-linux-gnu";
+pub(crate) const LINKER: &str = "aarch64-linux-gnu-gcc";
+pub(crate) const EMULATOR: &str = "qemu-aarch64";
 /// The emulator's arguments: a processor with pointer authentication, and the C library of the
 /// compiler's packages.
 const EMULATED: &str = "-cpu max -L /usr/aarch64-linux-gnu";
@@ -59,26 +59,6 @@ pub(crate) fn run() -> Result<Option<String>> {
     Ok(None)
 }
 
-/// Builds everything that [`run`] runs, if nothing is missing.
-///
-/// # Errors
-/// If a build fails.
-pub(crate) fn prepare() -> Result<()> {
-    if missing()?.is_some() {
-        return Ok(());
-    }
-    for arguments in COMMANDS {
-        let own =
-            arguments.iter().position(|&argument| argument == "--").unwrap_or(arguments.len());
-        let mut arguments = arguments[..own].to_vec();
-        if arguments[0] == "test" {
-            arguments.push("--no-run");
-        }
-        cargo_for_target(&arguments)?;
-    }
-    Ok(())
-}
-
 fn cargo_for_target(arguments: &[&str]) -> Result<()> {
     // Compiled for emulation, where nothing is fast: without debug information the build is faster.
     let environment = [
@@ -105,15 +85,22 @@ fn missing() -> Result<Option<String>> {
         let install = "apt-get install qemu-user g++-aarch64-linux-gnu";
         return Ok(Some(format!("no {program}: {install}")));
     }
+    Ok((!has_target()?).then(|| format!("no {TARGET}: rustup target add {TARGET}")))
+}
+
+/// Whether the compiler has a standard library for the target.
+///
+/// # Errors
+/// If there is no compiler.
+pub(crate) fn has_target() -> Result<bool> {
     let rustc = Command::new("rustc").args(["--print", "sysroot"]).output();
     let sysroot = rustc.context("starting rustc")?.stdout;
     let sysroot = String::from_utf8(sysroot)?;
-    let library = Path::new(sysroot.trim()).join("lib/rustlib").join(TARGET);
-    Ok((!library.exists()).then(|| format!("no {TARGET}: rustup target add {TARGET}")))
+    Ok(Path::new(sysroot.trim()).join("lib/rustlib").join(TARGET).exists())
 }
 
 /// The path of a program.
-fn find(program: &str) -> Option<PathBuf> {
+pub(crate) fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path).map(|folder| folder.join(program)).find(|path| path.exists())
 }

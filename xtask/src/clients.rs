@@ -11,7 +11,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 use xtask::page::Collector;
-use xtask::{announce, cargo, root};
+use xtask::{announce, cargo, light, root};
 
 use crate::packages::{self, text_of};
 
@@ -89,22 +89,6 @@ const SHARES: &str = include_str!("clients/shares.rs.txt");
 /// Reads an export.
 const PPROF_READER: &str = include_str!("clients/read_pprof.rs.txt");
 
-/// Installs and compiles the clients.
-///
-/// # Errors
-/// If an installation fails.
-pub(crate) fn prepare() -> Result<()> {
-    let folder = folder()?;
-    for version in PYTHON_CLIENTS {
-        pyroscope_python(&folder, version)?;
-    }
-    rust(&folder)?;
-    pyroscope_node(&folder)?;
-    otlp_python(&folder)?;
-    grafana_node(&folder)?;
-    Ok(())
-}
-
 /// The folder of the clients, which is created.
 fn folder() -> Result<PathBuf> {
     let folder = root().join("target/clients");
@@ -174,7 +158,7 @@ pub(crate) fn run(emberline: &Path) -> Result<Option<String>> {
 fn read_with_pprof_crate(reader: &Path, folder: &Path) -> Result<()> {
     announce("reading an export with the crate pprof");
     let files = folder.join("exports");
-    let example = root().join("target/release/examples/formats");
+    let example = light()?.join("examples/formats");
     let written = text_of(Command::new(&example).arg(&files))?;
     let found = text_of(Command::new(reader).arg(files.join("large.pb.gz")))?;
     // `100000 nodes, wall 5 ns, cpu 3 ns`

@@ -13,12 +13,19 @@ use crate::packages;
 /// The largest program of a release, in bytes.
 const PROGRAM_BYTES_MAX: u64 = 25_800_000;
 
-/// Bytes by which the program of `cargo xtask test` is larger: it is built with all of the workspace, whose tests
-/// need more features of dependencies. On 2026-11-26 it had 25,534,624 bytes, the same program alone 25,186,272.
-const TEST_FEATURES_BYTES: u64 = 348_000;
-
 /// Most of 100 points of `systemd-analyze security`; 0 is safest.
 const EXPOSURE_MAX: u32 = 20;
+
+/// Programs that the check runs, each with the package of Debian that has it.
+pub(crate) const TOOLS: [(&str, &str); 7] = [
+    ("objcopy", "binutils"),
+    ("dpkg", "dpkg"),
+    ("dpkg-shlibdeps", "dpkg-dev"),
+    ("systemd-analyze", "systemd"),
+    ("ip", "iproute2"),
+    ("man", "man-db"),
+    ("curl", "curl"),
+];
 
 /// Makes the package.
 const CARGO_DEB: &str = "cargo-deb@3.8.0";
@@ -71,7 +78,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         }
         return Ok(());
     }
-    make(&program, PROGRAM_BYTES_MAX).map(drop)
+    make(&program).map(drop)
 }
 
 /// Makes a release of this program and checks it. Returns what is missing, if anything, and the command that
@@ -83,7 +90,7 @@ pub(crate) fn check(program: &Path) -> Result<Option<String>> {
     if let Some(missing) = missing() {
         return Ok(Some(missing));
     }
-    let folder = make(program, PROGRAM_BYTES_MAX + TEST_FEATURES_BYTES)?;
+    let folder = make(program)?;
     check_unit()?;
     check_manifests()?;
     check_container()?;
@@ -96,16 +103,7 @@ pub(crate) fn check(program: &Path) -> Result<Option<String>> {
 
 /// Returns a requirement of the check that this machine lacks.
 fn missing() -> Option<String> {
-    let tools = [
-        ("objcopy", "binutils"),
-        ("dpkg", "dpkg"),
-        ("dpkg-shlibdeps", "dpkg-dev"),
-        ("systemd-analyze", "systemd"),
-        ("ip", "iproute2"),
-        ("man", "man-db"),
-        ("curl", "curl"),
-    ];
-    for (tool, package) in tools {
+    for (tool, package) in TOOLS {
         if Command::new(tool).arg("--version").output().is_err() {
             return Some(format!("no {tool}: apt-get install {package}"));
         }
@@ -119,7 +117,7 @@ fn missing() -> Option<String> {
 }
 
 /// Writes the release and returns its folder.
-fn make(program: &Path, bytes_max: u64) -> Result<PathBuf> {
+fn make(program: &Path) -> Result<PathBuf> {
     let folder = root().join("target/dist");
     if folder.exists() {
         fs::remove_dir_all(&folder)?;
@@ -136,7 +134,7 @@ fn make(program: &Path, bytes_max: u64) -> Result<PathBuf> {
         println!("{:>6.1} MB  target/dist/{name}", bytes as f64 / 1e6);
     }
     let bytes = fs::metadata(folder.join("emberline"))?.len();
-    ensure!(bytes <= bytes_max, "the program has {bytes} bytes, over {bytes_max}");
+    ensure!(bytes <= PROGRAM_BYTES_MAX, "the program has {bytes} bytes, over {PROGRAM_BYTES_MAX}");
     Ok(folder)
 }
 
@@ -166,19 +164,6 @@ fn write_reference(folder: &Path) -> Result<()> {
         fs::write(folder.join(format!("completion.{shell}")), output.stdout)?;
     }
     Ok(())
-}
-
-/// Installs what a check needs, unless it is there.
-///
-/// # Errors
-/// If something cannot be installed.
-pub(crate) fn prepare() -> Result<()> {
-    if missing().is_some() {
-        return Ok(());
-    }
-    cargo_deb()?;
-    MANIFESTS_READER.path()?;
-    CONTAINER_READER.path().map(drop)
 }
 
 fn make_package(folder: &Path) -> Result<()> {

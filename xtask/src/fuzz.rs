@@ -35,7 +35,7 @@ pub(crate) struct Options {
     replay: Option<PathBuf>,
 }
 
-/// Length of a run in `cargo xtask test`, in seconds for each target.
+/// Length of a run in `cargo xtask test --all`, in seconds for each target.
 const SHORT_SECONDS: u32 = 2;
 
 struct Target {
@@ -132,13 +132,13 @@ fn run_targets(options: &Options) -> Result<()> {
     failure.map_or(Ok(()), Err)
 }
 
-/// A short run of each target, for `cargo xtask test`. The seed is always the same, and the targets are
+/// A short run of each target, for `cargo xtask test --all`. The seed is always the same, and the targets are
 /// not optimized, because compiling them takes longer than running them.
 ///
 /// # Errors
 /// Like [`run`].
 pub(crate) fn run_short() -> Result<()> {
-    prepare_short()?;
+    build("0")?;
     run_targets(&Options {
         targets: Vec::new(),
         seconds: SHORT_SECONDS,
@@ -146,14 +146,6 @@ pub(crate) fn run_short() -> Result<()> {
         seed: Some(1),
         replay: None,
     })
-}
-
-/// Builds the targets for [`run_short`].
-///
-/// # Errors
-/// If they do not compile.
-pub(crate) fn prepare_short() -> Result<()> {
-    build("0")
 }
 
 /// The folder of everything that fuzzing leaves: builds, inputs, logs.

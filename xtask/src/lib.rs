@@ -38,7 +38,26 @@ pub fn cargo(arguments: &[&str]) -> Command {
     command
 }
 
-/// Builds `emberline` in the release profile and returns its path.
+/// Cargo's target directory.
+///
+/// # Errors
+/// If cargo cannot name it.
+pub fn target() -> Result<PathBuf> {
+    let output = cargo(&["metadata", "--no-deps", "--format-version", "1"]).output()?;
+    let metadata: Value = serde_json::from_slice(&output.stdout)?;
+    let folder = metadata["target_directory"].as_str();
+    Ok(folder.context("cargo metadata names no target directory")?.into())
+}
+
+/// The folder of the programs that `cargo xtask test` builds.
+///
+/// # Errors
+/// Like [`target`].
+pub fn light() -> Result<PathBuf> {
+    Ok(target()?.join("light"))
+}
+
+/// Builds `emberline` as it is shipped, in the release profile, and returns its path.
 ///
 /// # Errors
 /// If the build fails.
@@ -47,7 +66,16 @@ pub fn emberline() -> Result<PathBuf> {
     executable(&built(&build)?, "emberline")
 }
 
-/// Programs that `cargo xtask test` builds, among others.
+/// The same with the client of S3 servers.
+///
+/// # Errors
+/// If the build fails.
+pub fn emberline_with_s3() -> Result<PathBuf> {
+    let build = ["build", "--release", "--package", "emberline-cli", "--features", "s3"];
+    executable(&built(&build)?, "emberline")
+}
+
+/// Programs of `cargo xtask test`.
 #[derive(Debug)]
 pub struct TestPrograms {
     /// With the client of S3 servers.
@@ -56,14 +84,22 @@ pub struct TestPrograms {
     pub test_worker: PathBuf,
 }
 
+/// The crates that tests need, without benchmarks, and their features: the client of S3 servers is in every program
+/// but the one that is shipped.
+pub const TEST_BUILD: [&str; 5] = [
+    "--profile=light",
+    "--workspace",
+    "--exclude=emberline-bench",
+    "--exclude=emberline-load",
+    "--features=emberline-cli/s3",
+];
+
 /// Builds them like `cargo xtask test`, whose builds are used again.
 ///
 /// # Errors
 /// If the build fails.
 pub fn test_programs() -> Result<TestPrograms> {
-    let build =
-        ["build", "--release", "--workspace", "--all-targets", "--features", "emberline-cli/s3"];
-    let messages = built(&build)?;
+    let messages = built(&[&["build", "--all-targets"], &TEST_BUILD[..]].concat())?;
     Ok(TestPrograms {
         emberline: executable(&messages, "emberline")?,
         test_worker: executable(&messages, "test-worker")?,

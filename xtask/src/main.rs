@@ -29,7 +29,8 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Runs every check and test that a change must pass, and prints a table of the steps.
+    /// Runs the checks and tests that a change must pass, and prints a table of the steps; with `--all`, all that
+    /// there are.
     Test(test::Options),
     /// Checks what no compiler does: dependencies between our crates and files, where unsafe code
     /// and protocols are used, names, wording, lengths of files, unfinished work, links.
@@ -75,10 +76,6 @@ struct Forwarded {
 }
 
 fn main() -> ExitCode {
-    if let Some(command_line) = test::compiler::command_line() {
-        eprintln!("error: the compiler did not start: {}", test::compiler::compile(&command_line));
-        return ExitCode::FAILURE;
-    }
     let result = match Arguments::parse().task {
         Task::Test(options) => test::run(&options),
         Task::Tidy(options) => tidy::run(&options),

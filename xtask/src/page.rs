@@ -132,10 +132,10 @@ fn prepare() -> Result<PathBuf> {
 #[must_use]
 pub fn missing() -> Option<String> {
     let named = env::var_os(CHROMIUM_VARIABLE);
-    if named.is_none() && !Path::new(CHROMIUM).exists() {
+    if named.is_none() && !has_chromium() {
         install_chromium();
     }
-    let chromium = named.map_or(PathBuf::from(CHROMIUM), PathBuf::from);
+    let chromium = chromium();
     if !chromium.exists() {
         return Some(format!(
             "there is no {}: install it (`apt-get install chromium`) or name another Chromium \
@@ -144,6 +144,16 @@ pub fn missing() -> Option<String> {
         ));
     }
     missing_npm()
+}
+
+fn chromium() -> PathBuf {
+    env::var_os(CHROMIUM_VARIABLE).map_or(CHROMIUM.into(), PathBuf::from)
+}
+
+/// Whether there is a Chromium.
+#[must_use]
+pub fn has_chromium() -> bool {
+    chromium().exists()
 }
 
 fn missing_npm() -> Option<String> {

@@ -23,7 +23,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 
 use xtask::page::Collector;
-use xtask::{announce, root};
+use xtask::{announce, light, root};
 
 use crate::packages;
 
@@ -84,23 +84,23 @@ fn serve_store(folder: &Path) -> Result<Collector> {
     ensure!(copied.context("starting cp")?.success(), "copying {STORE} failed");
     let data = data.to_str().context("the path of the store is UTF-8")?;
     let options = ["serve", "--listen", "127.0.0.1:0", "--data", data];
-    Collector::start(&emberline(), &options)
+    Collector::start(&emberline()?, &options)
 }
 
 /// The built binary.
-fn emberline() -> PathBuf {
-    root().join("target/release/emberline")
+fn emberline() -> Result<PathBuf> {
+    Ok(light()?.join("emberline"))
 }
 
 fn read_store(folder: &Path) -> Result<()> {
     let readers = [READER, ARROW_READER, HISTOGRAM_READER, SPANS_READER, TRACE_READER];
     let python = packages::python(folder, &readers)?;
-    let verified = Command::new(emberline())
+    let verified = Command::new(emberline()?)
         .current_dir(root())
         .args(["store", "verify", "--format", "json", "--data", STORE])
         .stderr(Stdio::inherit())
         .output()
-        .context("starting target/release/emberline")?;
+        .context("starting emberline")?;
     if !verified.status.success() {
         bail!("`emberline store verify --data {STORE}` failed: the golden store must not change");
     }

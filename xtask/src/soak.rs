@@ -1,11 +1,9 @@
 //! `cargo xtask soak`: runs the fault simulation with many seeds, then builds the workers in every form
 //! and stresses the sampler with them.
 
-use std::path::PathBuf;
-
 use anyhow::{Context, Result, bail};
 
-use xtask::{cargo, root};
+use xtask::cargo;
 
 /// Length.
 #[derive(clap::Args)]
@@ -43,7 +41,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let first = options.first_seed;
     crate::simulate(&[format!("--seeds={seeds}").into(), format!("--first={first}").into()])?;
     check(cargo(WORKERS))?;
-    let target = target_directory()?;
+    let target = xtask::target()?;
     let mut soak = std::process::Command::new(target.join("release/soak"));
     let jemalloc_path = target.join("release/hostile-worker-jemalloc");
     soak.arg("--also").arg(format!("jemalloc={}", jemalloc_path.display()));
@@ -69,13 +67,6 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         soak.arg("--unsampled");
     }
     check(soak)
-}
-
-fn target_directory() -> Result<PathBuf> {
-    let output = cargo(&["metadata", "--no-deps", "--format-version", "1"]).output()?;
-    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout)?;
-    let directory = metadata["target_directory"].as_str();
-    Ok(directory.map_or_else(|| root().join("target"), PathBuf::from))
 }
 
 fn check(mut command: std::process::Command) -> Result<()> {

@@ -1,9 +1,9 @@
 //! The steps `sql` and `cluster` of `cargo xtask test`: a program with the feature `sql`, its lints and unit tests, and
-//! the tests of whole systems that need it; and those that need Ballista. They are no part of the whole command,
+//! the tests of whole systems that need it; and those that need Ballista. They are no part of the short form,
 //! because they compile 150 crates more, and 250 more.
 
 use anyhow::{Result, bail};
-use xtask::{announce, ballista, cargo, root};
+use xtask::{TEST_BUILD, announce, ballista, cargo, root};
 
 /// Apart from the other builds, whose dependencies have fewer features.
 const TARGET_FOLDER: &str = "target/sql";
@@ -31,8 +31,7 @@ const COMMANDS: [&[&str]; 3] = [
 ];
 
 /// The tests of whole systems, built as in the step `test`.
-const SYSTEM_TESTS: &[&str] =
-    &["test", "--release", "--workspace", "--features=emberline-cli/s3", "--test=system", "sql::"];
+const SYSTEM_TESTS: &[&str] = &["--test=system", "sql::"];
 
 /// Names the program that tests of whole systems run.
 const PROGRAM_VARIABLE: &str = "EMBERLINE_TEST_PROGRAM";
@@ -49,18 +48,11 @@ pub(crate) fn run() -> Result<()> {
         run_cargo(arguments, &environment)?;
     }
     let program = root().join(TARGET_FOLDER).join("release/emberline");
-    run_cargo(SYSTEM_TESTS, &[(PROGRAM_VARIABLE, &program.display().to_string())])
+    test_systems(SYSTEM_TESTS, &[(PROGRAM_VARIABLE, &program.display().to_string())])
 }
 
 /// The tests of Ballista clusters and of `cargo xtask cluster`.
-const CLUSTER_TESTS: &[&str] = &[
-    "test",
-    "--release",
-    "--workspace",
-    "--features=emberline-cli/s3",
-    "--test=system",
-    "sql_cluster::",
-];
+const CLUSTER_TESTS: &[&str] = &["--test=system", "sql_cluster::"];
 
 /// Names the folder with the programs of Ballista for these tests.
 const BALLISTA_VARIABLE: &str = "EMBERLINE_TEST_BALLISTA";
@@ -74,11 +66,21 @@ pub(crate) fn run_cluster() -> Result<()> {
     let programs = ballista::programs()?.display().to_string();
     // The tests start `emberline-bench`, which is next to them.
     run_cargo(
-        &["build", "--release", "--workspace", "--all-targets", "--features=emberline-cli/s3"],
+        &[
+            "build",
+            "--profile=light",
+            "--workspace",
+            "--all-targets",
+            "--features=emberline-cli/s3",
+        ],
         &[],
     )?;
     let environment = [(PROGRAM_VARIABLE, &*emberline), (BALLISTA_VARIABLE, &*programs)];
-    run_cargo(CLUSTER_TESTS, &environment)
+    test_systems(CLUSTER_TESTS, &environment)
+}
+
+fn test_systems(tests: &[&str], environment: &[(&str, &str)]) -> Result<()> {
+    run_cargo(&[&["test"], &TEST_BUILD[..], tests].concat(), environment)
 }
 
 fn run_cargo(arguments: &[&str], environment: &[(&str, &str)]) -> Result<()> {

@@ -1,14 +1,11 @@
-//! `cargo xtask test`: everything that a change must pass, in the order in which it fails fastest.
+//! `cargo xtask test`: what a change must pass, in the order in which it fails fastest; with `--all`, everything.
 //!
-//! All steps use the release profile. Tests need it, because the demo's linear algebra and the
-//! sampler are too slow without. Only unit tests are compiled without optimization ([`compiler`]).
-//! Clippy and rustdoc use it because they then share build scripts and procedural macros with the
-//! build: for xtask alone, after a build, clippy took 25 s of CPU time instead of 54 s in the debug
-//! profile.
+//! All steps but `dist` use the profile `light`, so each crate is compiled once. Clippy and rustdoc use it because they
+//! then share build scripts and procedural macros with the build: for xtask alone, after a build, clippy took 25 s of
+//! CPU time instead of 54 s in the debug profile.
 
-mod background;
 mod commands;
-pub(crate) mod compiler;
+mod setup;
 pub(crate) mod table;
 
 use std::path::{Path, PathBuf};
@@ -16,13 +13,12 @@ use std::{env, fs, io};
 
 use anyhow::{Context, Result};
 use clap::ValueEnum as _;
-use xtask::{announce, page, root};
+use xtask::{announce, light, page};
 
-use self::background::Background;
 use self::commands::{
-    BUILD, BUILD_SHIPPED, CLEAN_PACKAGES, CLIPPY, CLIPPY_SMALL_AGENT, DENY, DOC, FORMAT,
-    FORMAT_FUZZ, FORMAT_PEERS, PACKAGE, PUBLISHED, SIMULATION, SYSTEM, TEST, TEST_DOC, TEST_QUICK,
-    has_subcommand,
+    BUILD, BUILD_BENCH, CLEAN_PACKAGES, CLIPPY, CLIPPY_SMALL_AGENT, CargoCommand, DENY, DOC,
+    FORMAT, FORMAT_FUZZ, FORMAT_PEERS, PACKAGE, PUBLISHED, SIMULATION, SIMULATION_ALL, SYSTEM,
+    SYSTEM_ALL, TEST, TEST_ALL, TEST_BENCH, TEST_CLUSTER, TEST_DOC, TEST_QUICK, has_subcommand,
 };
 use self::table::{Outcome, Row, Stopwatch};
 use crate::{aarch64, clients, dist, fuzz, readers, sql, tidy};
@@ -30,34 +26,24 @@ use crate::{aarch64, clients, dist, fuzz, readers, sql, tidy};
 /// Selection of the steps to run.
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Leave out what takes long: whole-system tests, kill loops, the browser, documentation and
-    /// packages.
+    /// Run every step, with all tests, random cases and seeds.
+    #[arg(long, conflicts_with = "quick")]
+    all: bool,
+    /// Leave out what takes long: whole-system tests, kill loops, the browser.
     #[arg(long, conflicts_with = "only")]
     quick: bool,
-    /// Run only these steps. They use what earlier steps have built.
+    /// Run only these steps.
     #[arg(long, value_name = "STEP", value_enum, value_delimiter = ',')]
     only: Vec<Step>,
-    /// Run only the step `clients`.
-    #[arg(long, conflicts_with_all = ["quick", "only"])]
-    clients: bool,
-    /// Run only the step `readers`.
-    #[arg(long, conflicts_with_all = ["quick", "only", "clients"])]
-    readers: bool,
-    /// Run only the step `sql`, which is no part of the whole.
-    #[arg(long, conflicts_with_all = ["quick", "only", "clients", "readers"])]
-    sql: bool,
-    /// Run only the step `cluster`, which is no part of the whole.
-    #[arg(long, conflicts_with_all = ["quick", "only", "clients", "readers", "sql"])]
-    cluster: bool,
-    /// The collector that the step `clients` runs. Default: target/release/emberline.
-    #[arg(long, value_name = "FILE")]
-    emberline: Option<PathBuf>,
     /// Leave out these steps.
     #[arg(long, value_name = "STEP", value_enum, value_delimiter = ',')]
     skip: Vec<Step>,
-    /// Compile and install what these steps need, and run only those of `--only`.
-    #[arg(long, value_name = "STEP", value_enum, value_delimiter = ',', conflicts_with = "quick")]
-    prepare: Vec<Step>,
+    /// Install the Debian packages and other tools that the steps need, and run nothing.
+    #[arg(long, exclusive = true)]
+    setup: bool,
+    /// The collector that the step `clients` runs. Default: the one of the step `build`.
+    #[arg(long, value_name = "FILE")]
+    emberline: Option<PathBuf>,
 }
 
 /// The steps, in the order in which they run.
@@ -69,123 +55,91 @@ enum Step {
     Tidy,
     /// The page's sources: bundle, formatting, lints, types, unit tests.
     PageSources,
-    /// clippy on the whole workspace.
+    /// With `--all`: clippy on the whole workspace.
     Clippy,
-    /// clippy on the agent without its network.
+    /// With `--all`: clippy on the agent without its network.
     ClippySmallAgent,
-    /// Packages of the crates that are published.
-    Package,
-    /// rustdoc without warnings.
+    /// With `--all`: rustdoc without warnings.
     Doc,
-    /// Licenses, sources and duplicate versions of dependencies, with cargo-deny.
+    /// With `--all`: licenses, sources and duplicate versions of dependencies, with cargo-deny.
     Deny,
-    /// A release build of everything.
+    /// Programs, tests and examples, compiled.
     Build,
-    /// The golden store, read with DuckDB; exported profiles, read with `go tool pprof` and others.
-    Readers,
-    /// All tests of the workspace but those of the next two steps.
+    /// All tests but those of other steps. With `--all`, also the longest, and 256 random cases each instead of 64.
     Test,
-    /// Tests of whole systems, with a program that has the feature `s3`.
+    /// With `--all`: examples in the documentation.
+    DocTests,
+    /// Tests of whole systems. With `--all`, also the loop of kills, and stores in buckets, on servers from PyPI.
     System,
-    /// Simulated agents and collectors under 300 seeds of faults.
+    /// Simulated agents and collectors under 30 seeds of faults, with `--all` under 300.
     Simulation,
     /// The page in a browser.
     Page,
-    /// A build for aarch64, and the agent's tests under emulation.
-    Aarch64,
-    /// A short run of each fuzz target.
-    Fuzz,
-    /// Clients of other profilers from PyPI and npm, against a collector.
+    /// With `--all`: tests of the benchmarks, and `cargo xtask cluster` without Ballista.
+    Bench,
+    /// With `--all`: packages of the crates that are published.
+    Package,
+    /// With `--all`: the golden store, read with DuckDB; exported profiles, read with `go tool pprof` and others.
+    Readers,
+    /// With `--all`: clients of other profilers from PyPI and npm, against a collector.
     Clients,
-    /// The program without the feature `s3`, as it is shipped; its Debian package, installed and removed in a
-    /// copy of this machine's root; the systemd unit; the manifests of Kubernetes; the file of the container.
+    /// With `--all`: a build for aarch64, and the agent's tests under emulation.
+    Aarch64,
+    /// With `--all`: a short run of each fuzz target.
+    Fuzz,
+    /// With `--all`: the program as it is shipped, in the release profile; its Debian package, installed and removed
+    /// in a copy of this machine's root; the systemd unit; the manifests of Kubernetes; the file of the container.
     Dist,
-    /// A program with the feature `sql`; only if it is requested.
+    /// With `--all`: a program with the feature `sql`.
     Sql,
-    /// A Ballista cluster, and `cargo xtask cluster`; only if it is requested.
+    /// With `--all`: a Ballista cluster, and `cargo xtask cluster`.
     Cluster,
 }
 
 /// Where tests say why an S3 server is missing.
-const S3_SERVER_MISSING: &str = "target/release/s3-servers/missing";
+const S3_SERVER_MISSING: &str = "s3-servers/missing";
 
-/// Runs the steps in order, up to the first that fails, and prints a table of them.
+/// Runs the steps in order, up to the first that fails, and prints a table of them, with those that were skipped
+/// in its last lines.
 ///
 /// # Errors
 /// If a step fails; names it and the command that runs only that step.
 pub(crate) fn run(options: &Options) -> Result<()> {
-    let steps: Vec<Step> = options.steps().collect();
-    let has_tests = steps.contains(&Step::Test);
-    let (aside, front): (Vec<Step>, Vec<Step>) =
-        steps.into_iter().partition(|step| has_tests && step.runs_in_background());
-    let mut run = Run::default();
-    for &step in &front {
-        if step == Step::Test && run.failure.is_none() {
-            let later: Vec<Step> =
-                front.iter().copied().filter(|step| step.can_be_prepared()).collect();
-            run.start_background(&later, &aside)?;
-        }
-        if step.can_be_prepared() {
-            run.wait_for_background()?;
-        }
-        run.step(&step.name(), || step.run(options).map_err(|error| step.failed(error)))?;
+    if options.setup {
+        return setup::run();
     }
-    run.wait_for_background()?;
-    for step in &options.prepare {
-        // The step itself will do it again and say what is wrong.
-        if let Err(error) = step.prepare() {
-            eprintln!("{} is not prepared: {error:#}", step.name());
-        }
-    }
-    run.finish()
-}
-
-/// The steps so far.
-#[derive(Default)]
-struct Run {
-    rows: Vec<Row>,
-    failure: Option<anyhow::Error>,
-    background: Option<Background>,
-}
-
-impl Run {
-    /// Runs a step, unless an earlier one failed.
-    fn step(&mut self, name: &str, step: impl FnOnce() -> Result<Outcome>) -> Result<()> {
+    let mut rows = Vec::new();
+    let mut failure = None;
+    for step in options.steps() {
         let stopwatch = Stopwatch::start()?;
-        let outcome = match self.failure {
+        let outcome = match failure {
             Some(_) => Outcome::Skipped("an earlier step failed".into()),
-            None => step().unwrap_or_else(|error| {
-                self.failure = Some(error);
+            None => step.run(options).unwrap_or_else(|error| {
+                failure = Some(error.context(options.repeated(step)));
                 Outcome::Failed
             }),
         };
-        self.rows.push(stopwatch.stop(name.to_owned(), outcome)?);
-        Ok(())
+        rows.push(stopwatch.stop(step.name(), outcome)?);
     }
-
-    fn start_background(&mut self, prepared: &[Step], steps: &[Step]) -> Result<()> {
-        let names = |steps: &[Step]| steps.iter().map(|step| step.name()).collect::<Vec<_>>();
-        if !(prepared.is_empty() && steps.is_empty()) {
-            self.background = Some(Background::start(&names(prepared), &names(steps))?);
-        }
-        Ok(())
+    eprint!("\n{}", table::render(&rows));
+    if failure.is_none() {
+        eprint!("{}", skipped(&rows));
     }
+    failure.map_or(Ok(()), Err)
+}
 
-    /// Its row has the seconds of the wait, and the CPU seconds of all that it did.
-    fn wait_for_background(&mut self) -> Result<()> {
-        match self.background.take() {
-            Some(background) => {
-                self.step("background", || background.wait().map(|()| Outcome::Passed))
-            }
-            None => Ok(()),
+/// Names the steps that were skipped, and how to run them.
+fn skipped(rows: &[Row]) -> String {
+    let mut text = String::new();
+    for row in rows {
+        if let Outcome::Skipped(reason) = &row.outcome {
+            text += &format!("skipped: {}: {reason}\n", row.step);
         }
     }
-
-    /// Prints the table.
-    fn finish(self) -> Result<()> {
-        eprint!("\n{}", table::render(&self.rows));
-        self.failure.map_or(Ok(()), Err)
+    if !text.is_empty() {
+        text += "`cargo xtask test --setup` installs the tools of all steps\n";
     }
+    text
 }
 
 impl Options {
@@ -195,25 +149,21 @@ impl Options {
     }
 
     fn wants(&self, step: Step) -> bool {
-        let is_named =
-            self.only.contains(&step) || (self.only.is_empty() && self.prepare.is_empty());
-        let is_quick = matches!(
-            step,
-            Step::Format | Step::Tidy | Step::PageSources | Step::Clippy | Step::Test
-        );
-        if self.clients {
-            return step == Step::Clients;
-        }
-        if self.readers {
-            return step == Step::Readers;
-        }
-        if self.sql || self.cluster {
-            return step == if self.sql { Step::Sql } else { Step::Cluster };
-        }
-        if matches!(step, Step::Sql | Step::Cluster) {
-            return self.only.contains(&step);
-        }
-        is_named && !self.skip.contains(&step) && (is_quick || !self.quick)
+        let is_chosen = if !self.only.is_empty() {
+            self.only.contains(&step)
+        } else if self.quick {
+            step.is_quick()
+        } else {
+            self.all || step.is_short()
+        };
+        is_chosen && !self.skip.contains(&step)
+    }
+
+    /// Says that a step failed, with the command that runs only this step.
+    fn repeated(&self, step: Step) -> String {
+        let name = step.name();
+        let all = if self.all { "--all " } else { "" };
+        format!("the step {name} failed; `cargo xtask test {all}--only {name}` runs only that step")
     }
 }
 
@@ -224,109 +174,85 @@ impl Step {
         value.get_name().to_owned()
     }
 
-    /// Adds to an error the command that runs only this step.
-    fn failed(self, error: anyhow::Error) -> anyhow::Error {
-        let name = self.name();
-        error.context(format!(
-            "the step {name} failed; `cargo xtask test --only {name}` runs only that step"
-        ))
+    fn is_quick(self) -> bool {
+        matches!(self, Step::Format | Step::Tidy | Step::PageSources | Step::Test)
     }
 
-    fn can_be_prepared(self) -> bool {
-        matches!(self, Step::Aarch64 | Step::Fuzz | Step::Clients | Step::Dist)
+    /// Whether it runs without `--all`.
+    fn is_short(self) -> bool {
+        self.is_quick()
+            || matches!(self, Step::Build | Step::System | Step::Simulation | Step::Page)
     }
 
-    /// Whether it may run while tests run: nothing in it is measured by a clock.
-    fn runs_in_background(self) -> bool {
-        matches!(self, Step::Package | Step::Doc | Step::Simulation)
-    }
-
-    /// Compiles and installs what the step needs.
-    fn prepare(self) -> Result<()> {
-        match self {
-            Step::Aarch64 => aarch64::prepare(),
-            Step::Fuzz => fuzz::prepare_short(),
-            Step::Clients => clients::prepare(),
-            Step::Dist => dist::prepare(),
-            _ => Ok(()),
-        }
+    /// Whether it runs programs that the step `build` compiles.
+    fn needs_programs(self) -> bool {
+        matches!(self, Step::System | Step::Page | Step::Bench | Step::Readers | Step::Clients)
     }
 
     fn run(self, options: &Options) -> Result<Outcome> {
+        if self.needs_programs() {
+            BUILD.run()?;
+        }
         match self {
-            Step::Format => {
-                let commands = [FORMAT, FORMAT_FUZZ, FORMAT_PEERS];
-                commands.iter().try_for_each(|command| command.run().map(drop))?;
-                Ok(Outcome::Passed)
-            }
+            Step::Format => in_turn(&[FORMAT, FORMAT_FUZZ, FORMAT_PEERS]),
             Step::Tidy => {
                 announce("cargo xtask tidy");
                 tidy::check().map(|()| Outcome::Passed)
             }
-            Step::PageSources => {
-                let missing = page::check_sources()?;
-                Ok(missing.map_or(Outcome::Passed, Outcome::Skipped))
-            }
+            Step::PageSources => page::check_sources().map(unless_missing),
+            Step::Build => BUILD.run(),
             Step::Clippy => CLIPPY.run(),
             Step::ClippySmallAgent => CLIPPY_SMALL_AGENT.run(),
             Step::Doc => DOC.run(),
-            Step::Package => {
-                forget_packages(&cargo_home()?)?;
-                CLEAN_PACKAGES.run()?;
-                PACKAGE.run()
-            }
             Step::Deny if !has_subcommand("deny")? => {
                 Ok(Outcome::Skipped("no cargo-deny: cargo install cargo-deny --locked".into()))
             }
             Step::Deny => DENY.run(),
-            Step::Build => BUILD.run(),
-            Step::Readers => {
-                let missing = readers::run()?;
-                Ok(missing.map_or(Outcome::Passed, Outcome::Skipped))
-            }
-            Step::Dist => {
-                BUILD_SHIPPED.run()?;
-                let missing = dist::check(&root().join("target/release/emberline"))?;
-                Ok(missing.map_or(Outcome::Passed, Outcome::Skipped))
-            }
             Step::Test if options.quick => TEST_QUICK.run(),
-            Step::Test => {
-                TEST.run()?;
-                TEST_DOC.run()
-            }
-            Step::System => {
-                // The step `dist` replaces the program that the tests run. Nothing is compiled again.
-                BUILD.run()?;
-                test_systems()
-            }
+            Step::Test if options.all => TEST_ALL.run(),
+            Step::Test => TEST.run(),
+            Step::DocTests => TEST_DOC.run(),
+            Step::System if options.all => test_systems(),
+            Step::System => SYSTEM.run(),
+            Step::Simulation if options.all => SIMULATION_ALL.run(),
             Step::Simulation => SIMULATION.run(),
-            Step::Page => {
-                let missing = page::run(&root().join("target/release/emberline"))?;
-                Ok(missing.map_or(Outcome::Passed, Outcome::Skipped))
+            Step::Page => page::run(&light()?.join("emberline")).map(unless_missing),
+            Step::Bench => in_turn(&[TEST_BENCH, BUILD_BENCH, TEST_CLUSTER]),
+            Step::Package => {
+                forget_packages(&cargo_home()?)?;
+                in_turn(&[CLEAN_PACKAGES, PACKAGE])
             }
-            Step::Aarch64 => {
-                let missing = aarch64::run()?;
-                Ok(missing.map_or(Outcome::Passed, Outcome::Skipped))
-            }
-            Step::Fuzz => fuzz::run_short().map(|()| Outcome::Passed),
+            Step::Readers => readers::run().map(unless_missing),
             Step::Clients => {
-                let built = || root().join("target/release/emberline");
-                let missing = clients::run(&options.emberline.clone().unwrap_or_else(built))?;
-                Ok(missing.map_or(Outcome::Passed, Outcome::Skipped))
+                let built = light()?.join("emberline");
+                clients::run(options.emberline.as_deref().unwrap_or(&built)).map(unless_missing)
             }
+            Step::Aarch64 => aarch64::run().map(unless_missing),
+            Step::Fuzz => fuzz::run_short().map(|()| Outcome::Passed),
+            Step::Dist => dist::check(&xtask::emberline()?).map(unless_missing),
             Step::Sql => sql::run().map(|()| Outcome::Passed),
             Step::Cluster => sql::run_cluster().map(|()| Outcome::Passed),
         }
     }
 }
 
+fn in_turn(commands: &[CargoCommand]) -> Result<Outcome> {
+    commands.iter().try_for_each(|command| command.run().map(drop))?;
+    Ok(Outcome::Passed)
+}
+
+/// A step was skipped in whole or in part if something is missing.
+fn unless_missing(missing: Option<String>) -> Outcome {
+    missing.map_or(Outcome::Passed, Outcome::Skipped)
+}
+
 /// Tests of stores in buckets are left out if their servers cannot be installed.
 fn test_systems() -> Result<Outcome> {
-    let missing = root().join(S3_SERVER_MISSING);
+    let missing = light()?.join(S3_SERVER_MISSING);
     if missing.exists() {
         fs::remove_file(&missing)?;
     }
-    let outcome = SYSTEM.run()?;
+    let outcome = SYSTEM_ALL.run()?;
     match fs::read_to_string(missing) {
         Ok(reason) => {
             let reason = reason.lines().next_back().unwrap_or_default().to_owned();
@@ -408,26 +334,68 @@ mod tests {
     fn steps(arguments: &[&str]) -> Vec<String> {
         let words = ["test"].iter().chain(arguments);
         let options = CommandLine::try_parse_from(words).unwrap().options;
-        let wanted = Step::value_variants().iter().filter(|step| options.wants(**step));
-        wanted.map(|step| step.name()).collect()
+        options.steps().map(Step::name).collect()
     }
 
     #[test]
     fn steps_are_chosen_by_name() {
-        assert_eq!(steps(&[]).len(), Step::value_variants().len() - 2, "all but `sql`, `cluster`");
-        assert_eq!(steps(&["--sql"]), ["sql"]);
-        assert_eq!(steps(&["--cluster"]), ["cluster"]);
+        let short =
+            ["format", "tidy", "page-sources", "build", "test", "system", "simulation", "page"];
+        assert_eq!(steps(&[]), short);
+        assert_eq!(steps(&["--all"]).len(), Step::value_variants().len());
         assert_eq!(steps(&["--only", "page,sql"]), ["page", "sql"]);
-        assert_eq!(steps(&["--clients"]), ["clients"]);
-        assert_eq!(steps(&["--only", "clients"]), ["clients"]);
-        assert_eq!(steps(&["--readers"]), ["readers"]);
+        assert_eq!(steps(&["--all", "--only", "test"]), ["test"]);
         assert_eq!(steps(&["--only", "clippy-small-agent,page"]), ["clippy-small-agent", "page"]);
-        assert_eq!(steps(&["--prepare", "fuzz", "--only", "package"]), ["package"]);
-        assert!(steps(&["--prepare", "fuzz"]).is_empty());
-        assert_eq!(steps(&["--quick"]), ["format", "tidy", "page-sources", "clippy", "test"]);
+        assert_eq!(steps(&["--quick"]), ["format", "tidy", "page-sources", "test"]);
+        assert_eq!(steps(&["--quick", "--skip", "format,test"]), ["tidy", "page-sources"]);
+        let all_but_two = steps(&["--all", "--skip", "sql,cluster"]);
+        assert_eq!(all_but_two.len(), Step::value_variants().len() - 2);
+        for excluded in [["--all", "--quick"], ["--setup", "--all"]] {
+            let words = ["test"].iter().chain(&excluded);
+            assert!(CommandLine::try_parse_from(words).is_err(), "{excluded:?}");
+        }
+    }
+
+    #[test]
+    fn a_failed_step_is_named_with_the_command_that_repeats_it() {
+        let repeated = |arguments: &[&str]| {
+            let words = ["test"].iter().chain(arguments);
+            CommandLine::try_parse_from(words).unwrap().options.repeated(Step::Test)
+        };
+        assert!(repeated(&[]).contains("`cargo xtask test --only test`"));
+        assert!(repeated(&["--all"]).contains("`cargo xtask test --all --only test`"));
+    }
+
+    #[test]
+    fn skipped_steps_are_named_with_their_tools() {
+        let row = |step: &str, outcome| Row {
+            step: step.into(),
+            seconds: 0.0,
+            cpu_seconds: 0.0,
+            outcome,
+        };
+        let passed = row("page", Outcome::Passed);
+        let deny = row("deny", Outcome::Skipped("no cargo-deny".into()));
         assert_eq!(
-            steps(&["--quick", "--skip", "format,clippy"]),
-            ["tidy", "page-sources", "test"]
+            skipped(&[passed, deny]),
+            "skipped: deny: no cargo-deny\n`cargo xtask test --setup` installs the tools of all steps\n"
         );
+        assert_eq!(skipped(&[row("page", Outcome::Passed)]), "");
+    }
+
+    /// The hosted workflow runs the short form as a whole, and each other step in a job.
+    #[test]
+    fn the_hosted_workflow_runs_every_step() {
+        let workflow = fs::read_to_string(xtask::root().join(".github/workflows/ci.yml")).unwrap();
+        let jobs: Vec<&str> =
+            workflow.lines().filter_map(|line| line.trim().strip_prefix("- steps: ")).collect();
+        let named: Vec<&str> = jobs.iter().flat_map(|job| job.split(',')).collect();
+        for step in Step::value_variants() {
+            // Those whose long form is longer have a job of their own.
+            let is_whole =
+                step.is_short() && !matches!(step, Step::Test | Step::System | Step::Simulation);
+            let count = named.iter().filter(|name| **name == step.name()).count();
+            assert_eq!(count, usize::from(!is_whole), "{}", step.name());
+        }
     }
 }

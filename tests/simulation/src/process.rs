@@ -67,7 +67,7 @@ impl Serve {
     }
 
     fn missing(&self) -> String {
-        format!("starting {}: run `cargo build --release` first", self.program.display())
+        format!("starting {}: run `cargo xtask test --only build` first", self.program.display())
     }
 
     /// Starts it without waiting.

@@ -31,7 +31,11 @@ pub(crate) fn emberline() -> PathBuf {
     }
     let worker = PathBuf::from(TEST_WORKER);
     let path = worker.with_file_name("emberline");
-    assert!(path.exists(), "{} is missing: run `cargo build --release` first", path.display());
+    assert!(
+        path.exists(),
+        "{} is missing: run `cargo xtask test --only build` first",
+        path.display()
+    );
     path
 }
 

@@ -20,7 +20,7 @@ fn has_sql(folder: &Path) -> bool {
     let probe = run(&["sql", "--data", folder.to_str().unwrap(), "SELECT 1"]);
     let is_missing = said(&probe).contains("without the feature `sql`");
     if is_missing {
-        println!("skipped: `cargo xtask test --sql` builds a program with the feature `sql`");
+        println!("skipped: `cargo xtask test --only sql` builds a program with the feature `sql`");
     }
     !is_missing
 }
@@ -467,7 +467,7 @@ fn a_query_reads_the_stores_of_a_bucket() {
     let probe = run(&["sql", "--store", "s3://a/b", "SELECT 1"]);
     if said(&probe).contains("without the feature") {
         println!(
-            "skipped: `cargo xtask test --sql` builds a program with the features `s3` and `sql`"
+            "skipped: `cargo xtask test --only sql` builds a program with the features `s3` and `sql`"
         );
         return;
     }

@@ -1,7 +1,7 @@
 //! Sums on a Ballista cluster: those of a process alone, also when executors or the scheduler die. And
 //! `cargo xtask cluster`, which starts one.
 //!
-//! The programs are those of `cargo xtask test --cluster`; without them these tests say so and pass.
+//! The programs are those of `cargo xtask test --only cluster`; without them these tests say so and pass.
 
 use std::env;
 use std::fs;
@@ -39,7 +39,7 @@ const QUERIES: [&str; 5] = [
 fn programs() -> Option<PathBuf> {
     let programs = env::var_os(BALLISTA_VARIABLE).map(PathBuf::from);
     if programs.is_none() {
-        println!("skipped: `cargo xtask test --cluster` builds the programs");
+        println!("skipped: `cargo xtask test --only cluster` builds the programs");
     }
     programs
 }
@@ -236,7 +236,7 @@ fn a_cluster_of_all_parts_starts_and_ends_without_a_trace() {
     let program = PathBuf::from(TEST_WORKER).with_file_name("emberline-bench");
     let probe = run(&["store", "info", "--store", "s3://a/b", "--name", "a"]);
     if !program.exists() || said(&probe).contains("without the feature `s3`") {
-        println!("skipped: `cargo xtask test --only build` builds the programs");
+        println!("skipped: `cargo xtask test --only bench` builds the programs");
         return;
     }
     let _alone = alone();

@@ -1,4 +1,4 @@
-//! `cargo xtask chaos`: the long form of the chaos test in `cargo xtask test`.
+//! `cargo xtask chaos`: the long form of the chaos test in `cargo xtask test --all`.
 
 use anyhow::Result;
 use simulation::chaos;

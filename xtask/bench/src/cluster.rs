@@ -64,7 +64,7 @@ impl Programs {
     pub(crate) fn build(options: &ProgramOptions, engines: Engines) -> Result<Programs> {
         let emberline = match (&options.emberline, engines) {
             (Some(program), _) => program.clone(),
-            (None, Engines::Collector) => xtask::test_programs()?.emberline,
+            (None, Engines::Collector) => xtask::emberline_with_s3()?,
             (None, _) => xtask::ballista::emberline()?,
         };
         let ballista = match (engines, &options.ballista) {
@@ -104,7 +104,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let engines = if options.no_ballista { Engines::Collector } else { Engines::SqlAndBallista };
     let programs = Programs::build(&options.programs, engines)?;
     let folder = tempfile::Builder::new().prefix("emberline-cluster-").tempdir()?;
-    let build = xtask::root().join("target/release");
+    let build = xtask::light()?;
     let server = Server::start(Product::Moto, &build)?.context("no S3 server")?;
     let mut cluster = Cluster { parts: Vec::new(), folder: folder.path().to_owned(), server };
     let started = cluster.start(&programs, options);

@@ -32,7 +32,7 @@ pub(super) fn run(folder: &Path, url: &str) -> Result<Option<String>> {
     };
     let rows = folder.join("rows");
     let trace = rows.join("tasks.trace");
-    let mut export = Command::new(emberline());
+    let mut export = Command::new(emberline()?);
     export.args(["tasks", "--url", url, "--from", FROM, "--to", TO, "-o"]).arg(&trace);
     text_of(&mut export)?;
     let flame_graph = rows.join("profile.svg");

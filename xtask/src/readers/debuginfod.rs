@@ -3,13 +3,15 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use xtask::root;
+use xtask::light;
+
+use super::emberline;
 
 /// Longest wait until the server has read the folder.
 const INDEX_MAX: Duration = Duration::from_secs(60);
@@ -37,7 +39,7 @@ impl Server {
     fn reduce(&self, build_id: &str, output: &Path) -> Result<Output> {
         let mut enter = Command::new("nsenter");
         enter.args(["--target", &self.0.id().to_string()]);
-        enter.args(["--user", "--net", "--preserve-credentials"]).arg(emberline());
+        enter.args(["--user", "--net", "--preserve-credentials"]).arg(emberline()?);
         reduce(enter, &format!("{URL}/{build_id}/debuginfo"), output)
     }
 }
@@ -64,11 +66,11 @@ pub(super) fn run(folder: &Path) -> Result<Option<String>> {
         fs::remove_dir_all(&folder)?;
     }
     fs::create_dir_all(&served)?;
-    let program = root().join("target/release/test-worker");
+    let program = light()?.join("test-worker");
     symlink(&program, served.join("worker"))?;
     let expected = folder.join("expected.symbols");
     let program = program.to_str().context("the folder of the checkout is not UTF-8")?;
-    let printed = reduce(Command::new(emberline()), program, &expected)?;
+    let printed = reduce(Command::new(emberline()?), program, &expected)?;
     ensure!(printed.status.success(), "{}", String::from_utf8_lossy(&printed.stderr));
     let printed = String::from_utf8_lossy(&printed.stdout).into_owned();
     let build_id = printed.split_once("build id ").and_then(|(_, rest)| rest.split_once(','));
@@ -101,10 +103,6 @@ fn unshare() -> Command {
     let mut unshare = Command::new("unshare");
     unshare.args(["--user", "--map-root-user", "--net"]);
     unshare
-}
-
-fn emberline() -> PathBuf {
-    root().join("target/release/emberline")
 }
 
 fn reduce(mut emberline: Command, from: &str, output: &Path) -> Result<Output> {

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use xtask::root;
+use xtask::light;
 
 use super::firefox::Session;
 use crate::packages::{self, text_of};
@@ -34,7 +34,7 @@ struct Totals {
 /// Writes the exports with the built example and reads them. Returns which readers are missing.
 pub(super) fn run(folder: &Path) -> Result<Vec<String>> {
     let files = folder.join("exports");
-    let example = root().join("target/release/examples/formats");
+    let example = light()?.join("examples/formats");
     let written = Command::new(&example).arg(&files).output();
     let written = written.with_context(|| format!("starting {}", example.display()))?;
     ensure!(written.status.success(), "{} failed", example.display());

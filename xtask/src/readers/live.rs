@@ -74,7 +74,7 @@ fn firefox(folder: &Path, url: &str) -> Result<Option<String>> {
         return Ok(None);
     };
     let file = folder.join("rows/tasks.firefox.json");
-    let mut export = Command::new(emberline());
+    let mut export = Command::new(emberline()?);
     export.args(["tasks", "--url", url, "--from", FROM, "--to", TO, "-o"]).arg(&file);
     text_of(&mut export)?;
 

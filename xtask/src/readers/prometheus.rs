@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
 use xtask::page::Collector;
-use xtask::root;
+use xtask::{light, root};
 
 use super::get;
 
@@ -48,7 +48,7 @@ pub(super) fn run(folder: &Path) -> Result<Option<String>> {
         fs::remove_dir_all(&folder)?;
     }
     fs::create_dir_all(&folder)?;
-    let emberline = root().join("target/release/emberline");
+    let emberline = light()?.join("emberline");
     let collector = Collector::start(&emberline, &["serve", "--listen", "127.0.0.1:0"])?;
     check_metrics(&collector.url)?;
     scrape(&folder, &collector.url)?;

@@ -3,86 +3,99 @@
 use std::process::ExitStatus;
 
 use anyhow::{Context, Result, bail};
-use xtask::{announce, cargo};
+use xtask::{TEST_BUILD, announce, cargo};
 
-use super::compiler;
 use super::table::Outcome;
-
-/// The client of S3 servers. All steps select it but the build of the program that is shipped, which does not have it.
-/// Only the program's own crate differs.
-const S3: &str = "emberline-cli/s3";
 
 /// A command of cargo's.
 pub(super) struct CargoCommand {
+    subcommand: &'static str,
+    scope: Scope,
+    /// Follow those of the scope.
     arguments: &'static [&'static str],
     /// Follow the arguments, each after `--package`.
     packages: &'static [&'static str],
+    /// Follow `--`: for the tests or the compiler that cargo runs.
+    inner_arguments: &'static [&'static str],
     /// The component of the toolchain that it needs.
     component: Option<&'static str>,
-    environment: Option<(&'static str, &'static str)>,
+    environment: &'static [(&'static str, &'static str)],
     /// Advice for a failure.
     advice: &'static str,
 }
 
+/// The crates that a command is for, and so the profile and the features of their dependencies: those of one
+/// scope share what is compiled.
+#[derive(Clone, Copy)]
+enum Scope {
+    /// As the arguments say.
+    Named,
+    /// The product and its tests, without benchmarks. The features of dependencies are those of the workspace.
+    Product,
+    Workspace,
+}
+
+impl Scope {
+    const fn arguments(self) -> &'static [&'static str] {
+        match self {
+            Scope::Named => &[],
+            Scope::Product => &TEST_BUILD,
+            Scope::Workspace => &["--profile=light", "--workspace", "--features=emberline-cli/s3"],
+        }
+    }
+}
+
 pub(super) const FORMAT: CargoCommand = CargoCommand {
-    arguments: &["fmt", "--all", "--check"],
+    subcommand: "fmt",
+    scope: Scope::Named,
+    arguments: &["--all", "--check"],
     packages: &[],
+    inner_arguments: &[],
     component: Some("rustfmt"),
-    environment: None,
+    environment: &[],
     advice: "run `cargo fmt --all`",
 };
 
 /// The packages outside the workspace.
 pub(super) const FORMAT_FUZZ: CargoCommand = CargoCommand {
-    arguments: &["fmt", "--manifest-path", "fuzz/Cargo.toml", "--check"],
+    arguments: &["--manifest-path", "fuzz/Cargo.toml", "--check"],
     advice: "run `cargo fmt --manifest-path fuzz/Cargo.toml`",
     ..FORMAT
 };
 pub(super) const FORMAT_PEERS: CargoCommand = CargoCommand {
-    arguments: &["fmt", "--manifest-path", "xtask/peers/Cargo.toml", "--check"],
+    arguments: &["--manifest-path", "xtask/peers/Cargo.toml", "--check"],
     advice: "run `cargo fmt --manifest-path xtask/peers/Cargo.toml`",
     ..FORMAT
 };
 
+/// With benchmarks.
 pub(super) const CLIPPY: CargoCommand = CargoCommand {
-    arguments: &[
-        "clippy",
-        "--release",
-        "--workspace",
-        "--all-targets",
-        "--features",
-        S3,
-        "--",
-        "-D",
-        "warnings",
-    ],
+    subcommand: "clippy",
+    scope: Scope::Workspace,
+    arguments: &["--all-targets"],
     packages: &[],
+    inner_arguments: &["-D", "warnings"],
     component: Some("clippy"),
-    environment: None,
+    environment: &[],
     advice: "fix the warnings above",
 };
 
 /// The agent that profiles to a file, without a network.
 pub(super) const CLIPPY_SMALL_AGENT: CargoCommand = CargoCommand {
-    arguments: &[
-        "clippy",
-        "--release",
-        "--package",
-        "emberline-agent",
-        "--no-default-features",
-        "--",
-        "-D",
-        "warnings",
-    ],
+    scope: Scope::Named,
+    arguments: &["--profile=light", "--package=emberline-agent", "--no-default-features"],
     advice: "code that only `ship` needs must be behind that feature",
     ..CLIPPY
 };
 
 pub(super) const DOC: CargoCommand = CargoCommand {
-    arguments: &["doc", "--release", "--workspace", "--no-deps", "--features", S3],
+    subcommand: "doc",
+    scope: Scope::Workspace,
+    arguments: &["--no-deps"],
     packages: &[],
+    inner_arguments: &[],
     component: None,
-    environment: Some(("RUSTDOCFLAGS", "-D warnings")),
+    environment: &[("RUSTDOCFLAGS", "-D warnings")],
     advice: "fix the warnings above",
 };
 
@@ -92,118 +105,63 @@ pub(super) const PUBLISHED: [&str; 4] =
 
 /// Removes what [`PACKAGE`] compiled before. Cargo takes a version of a package for unchangeable.
 pub(super) const CLEAN_PACKAGES: CargoCommand = CargoCommand {
-    arguments: &["clean", "--quiet", "--profile", "dev"],
+    subcommand: "clean",
+    scope: Scope::Named,
+    arguments: &["--quiet", "--profile", "dev"],
     packages: &PUBLISHED,
+    inner_arguments: &[],
     component: None,
-    environment: None,
+    environment: &[],
     advice: "the folder `target` must be writable",
 };
 
 /// Packages of [`PUBLISHED`].
 pub(super) const PACKAGE: CargoCommand = CargoCommand {
-    arguments: &["package", "--allow-dirty"],
+    subcommand: "package",
+    arguments: &["--allow-dirty"],
     // cargo builds packages in the dev profile: without debug information it takes half as long.
-    environment: Some(("CARGO_PROFILE_DEV_DEBUG", "0")),
+    environment: &[("CARGO_PROFILE_DEV_DEBUG", "0")],
     advice: "a published crate needs metadata, files and dependencies of its own",
     ..CLEAN_PACKAGES
 };
 
 /// Without advisories, whose list must be downloaded: the hosted workflow checks them.
 pub(super) const DENY: CargoCommand = CargoCommand {
-    arguments: &["deny", "check", "bans", "licenses", "sources"],
+    subcommand: "deny",
+    scope: Scope::Named,
+    arguments: &["check", "bans", "licenses", "sources"],
     packages: &[],
+    inner_arguments: &[],
     component: None,
-    environment: None,
+    environment: &[],
     advice: "see deny.toml",
 };
 
-/// Whole-system tests run the binary. All targets at once, so that dependencies have the features
-/// that the tests need: the binary alone needs fewer, and 61 crates would be compiled twice, among
-/// them the largest.
+/// Programs, tests and examples. All at once, so that dependencies have the features that tests need: the
+/// program alone needs fewer, and 61 crates would be compiled twice, among them the largest.
 pub(super) const BUILD: CargoCommand = CargoCommand {
-    arguments: &["build", "--release", "--workspace", "--all-targets", "--features", S3],
+    subcommand: "build",
+    scope: Scope::Product,
+    arguments: &["--all-targets"],
     packages: &[],
+    inner_arguments: &[],
     component: None,
-    environment: None,
+    environment: &[],
     advice: "fix the errors above",
 };
 
-/// All but the tests of `SYSTEM` and `SIMULATION`, which are excluded by the first letters of their files.
-pub(super) const TEST: CargoCommand = CargoCommand {
-    arguments: &[
-        "test",
-        "--release",
-        "--workspace",
-        "--features",
-        S3,
-        "--lib",
-        "--bins",
-        "--test=[!s]*",
-        "--test=s[!ey]*",
-    ],
-    packages: &[],
-    component: None,
-    environment: None,
+/// All but the tests of [`SYSTEM`] and [`SIMULATION`], which are excluded by the first letters of their files.
+pub(super) const TEST_ALL: CargoCommand = CargoCommand {
+    subcommand: "test",
+    arguments: &["--lib", "--bins", "--test=[!s]*", "--test=s[!ey]*"],
     advice: "the failing tests are named above",
-};
-
-pub(super) const TEST_DOC: CargoCommand = CargoCommand {
-    arguments: &["test", "--release", "--workspace", "--features", S3, "--doc"],
-    ..TEST
-};
-
-/// Tests whose figures or deadlines depend on the machine take turns. Without a third thread, two of them
-/// would often wait for each other while all others wait for both.
-pub(super) const SYSTEM: CargoCommand = CargoCommand {
-    arguments: &[
-        "test",
-        "--release",
-        "--workspace",
-        "--features",
-        S3,
-        "--test=system",
-        "--",
-        "--test-threads=3",
-    ],
-    ..TEST
-};
-
-pub(super) const SIMULATION: CargoCommand = CargoCommand {
-    arguments: &["test", "--release", "--workspace", "--features", S3, "--test=seeds"],
-    ..TEST
-};
-
-/// The program as it is shipped. An example among the targets selects the features of dependencies that tests
-/// need, so that no crate but the program's own is compiled again.
-pub(super) const BUILD_SHIPPED: CargoCommand = CargoCommand {
-    arguments: &[
-        "build",
-        "--release",
-        "--workspace",
-        "--bin",
-        "emberline",
-        "--example",
-        "async_tasks",
-    ],
     ..BUILD
 };
 
-/// Without the tests of whole systems, of simulated crashes, and those that sample for 10 s or more. They
-/// are excluded by the first letter of their file. Their packages are not excluded, because dependencies
-/// would then have other features and be compiled again.
-pub(super) const TEST_QUICK: CargoCommand = CargoCommand {
-    arguments: &[
-        "test",
-        "--release",
-        "--workspace",
-        "--features",
-        S3,
-        "--lib",
-        "--bins",
-        "--test=[!agmsw]*",
-        "--test=memory",
-        "--",
-        // The longest unit tests, which take more than half of the time of all.
+/// The same with fewer random cases, and without the longest unit tests, which take more than half of the time.
+pub(super) const TEST: CargoCommand = CargoCommand {
+    environment: &[("PROPTEST_CASES", "64")],
+    inner_arguments: &[
         "--skip=a_crash_at_any_point_leaves_a_whole_version",
         "--skip=a_million_names_and_stacks_sum_exactly",
         "--skip=every_tier_has_the_sealed_data_also_after_a_restart",
@@ -211,7 +169,57 @@ pub(super) const TEST_QUICK: CargoCommand = CargoCommand {
         "--skip=merging_keeps_all_sums_and_leaves_one_file_a_partition",
         "--skip=the_newest_tasks_are_those_of_a_full_scan",
     ],
-    ..TEST
+    ..TEST_ALL
+};
+
+/// Also without the tests of simulated crashes, and those that sample for 10 s or more, which are excluded by the
+/// first letter of their file. Their packages are not excluded, because dependencies would then have other
+/// features and be compiled again.
+pub(super) const TEST_QUICK: CargoCommand =
+    CargoCommand { arguments: &["--lib", "--bins", "--test=[!agmsw]*", "--test=memory"], ..TEST };
+
+pub(super) const TEST_DOC: CargoCommand = CargoCommand { arguments: &["--doc"], ..TEST_ALL };
+
+/// Tests whose figures or deadlines depend on the machine take turns. Without a third thread, two of them
+/// would often wait for each other while all others wait for both.
+pub(super) const SYSTEM_ALL: CargoCommand = CargoCommand {
+    arguments: &["--test=system"],
+    inner_arguments: &["--test-threads=3"],
+    ..TEST_ALL
+};
+
+/// The same without stores in buckets, whose servers are installed from PyPI, and without the loop of kills.
+pub(super) const SYSTEM: CargoCommand = CargoCommand {
+    inner_arguments: &[
+        "--test-threads=3",
+        "--skip=bucket::",
+        "--skip=chaos::",
+        "--skip=crash::no_acked_cycle_is_lost_or_counted_twice_across_kills",
+    ],
+    ..SYSTEM_ALL
+};
+
+pub(super) const SIMULATION_ALL: CargoCommand =
+    CargoCommand { arguments: &["--test=seeds"], ..TEST_ALL };
+
+pub(super) const SIMULATION: CargoCommand =
+    CargoCommand { environment: &[("EMBERLINE_SEEDS", "30")], ..SIMULATION_ALL };
+
+/// The benchmarks' own tests. The whole workspace is selected, so that dependencies have the features of the other
+/// commands.
+pub(super) const TEST_BENCH: CargoCommand = CargoCommand {
+    scope: Scope::Workspace,
+    arguments: &["--bin=emberline-bench", "--bin=sampler-load", "--bin=task-load"],
+    ..TEST_ALL
+};
+
+pub(super) const BUILD_BENCH: CargoCommand =
+    CargoCommand { scope: Scope::Workspace, arguments: &["--bin=emberline-bench"], ..BUILD };
+
+/// `cargo xtask cluster` without Ballista, by the program of [`BUILD_BENCH`].
+pub(super) const TEST_CLUSTER: CargoCommand = CargoCommand {
+    inner_arguments: &["a_cluster_of_all_parts_starts_and_ends_without_a_trace"],
+    ..SYSTEM
 };
 
 impl CargoCommand {
@@ -220,14 +228,10 @@ impl CargoCommand {
     pub(super) fn run(&self) -> Result<Outcome> {
         announce(&self.text());
         if let Some(component) = self.component {
-            check_component(self.arguments[0], component)?;
+            check_component(self.subcommand, component)?;
         }
-        let mut command = cargo(self.arguments);
-        command.args(self.package_options());
-        command.envs(self.environment);
-        if matches!(self.arguments[0], "build" | "test") {
-            compiler::compile_unit_tests_fast(&mut command);
-        }
+        let mut command = cargo(&self.arguments());
+        command.envs(self.environment.iter().copied());
         let status = command.status().with_context(|| format!("starting `{}`", self.text()))?;
         self.judge(status)
     }
@@ -241,14 +245,23 @@ impl CargoCommand {
 
     /// Returns the command line, as a person would type it.
     fn text(&self) -> String {
-        let environment = self.environment.map(|(name, value)| format!("{name}=\"{value}\" "));
-        let arguments: Vec<&str> =
-            self.arguments.iter().copied().chain(self.package_options()).collect();
-        format!("{}cargo {}", environment.unwrap_or_default(), arguments.join(" "))
+        let variables: String =
+            self.environment.iter().map(|(name, value)| format!("{name}=\"{value}\" ")).collect();
+        format!("{variables}cargo {}", self.arguments().join(" "))
     }
 
-    fn package_options(&self) -> impl Iterator<Item = &'static str> {
-        self.packages.iter().flat_map(|package| ["--package", package])
+    /// Returns the subcommand, and what follows it.
+    fn arguments(&self) -> Vec<&'static str> {
+        let packages = self.packages.iter().flat_map(|package| ["--package", package]);
+        let mut arguments = vec![self.subcommand];
+        arguments.extend(self.scope.arguments());
+        arguments.extend(self.arguments);
+        arguments.extend(packages);
+        if !self.inner_arguments.is_empty() {
+            arguments.push("--");
+            arguments.extend(self.inner_arguments);
+        }
+        arguments
     }
 }
 

@@ -1,4 +1,4 @@
-//! Queries of Grafana's Pyroscope data source, over real sockets. `cargo xtask test --clients` asks them
+//! Queries of Grafana's Pyroscope data source, over real sockets. `cargo xtask test --only clients` asks them
 //! with a client of the Connect protocol.
 
 use std::collections::BTreeMap;

@@ -76,7 +76,9 @@ fn has_client() -> bool {
         !said(&emberline_with(&endpoint, &info)).contains("without the feature `s3`")
     });
     if !has_client {
-        println!("skipped: build `emberline` with `cargo build --release --features s3` first");
+        println!(
+            "skipped: `cargo xtask test --only build` builds `emberline` with the feature `s3`"
+        );
     }
     has_client
 }

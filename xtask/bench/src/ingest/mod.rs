@@ -99,7 +99,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     raise_file_limit(u64::from(options.agents) + 1_000)?;
     let emberline = match &options.binary {
         Some(binary) => binary.clone(),
-        None if options.bucket => xtask::test_programs()?.emberline,
+        None if options.bucket => xtask::emberline_with_s3()?,
         None => xtask::emberline()?,
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
@@ -280,7 +280,7 @@ impl Bench<'_> {
         let data = data.to_str().context("the folder's path is not UTF-8")?;
         let mut bucket = None;
         if contestant.bucket {
-            let build = xtask::root().join("target/release");
+            let build = xtask::light()?;
             let server = Server::start(Product::Moto, &build)?.context("no S3 server")?;
             serve.arguments.extend(store_arguments(&format!("s3://{BUCKET}/bench"), "c1"));
             serve.environment = server.environment();

@@ -53,7 +53,7 @@ impl Programs {
     /// # Errors
     /// If the load program does not build. A peer that does not build becomes a note.
     pub(super) fn build() -> Result<Programs> {
-        let target = target_folder()?;
+        let target = xtask::target()?;
         build(&["--package", "emberline-load"])?;
         let mut notes = Vec::new();
         let mut try_peer = |mode: &str, features: &[&str]| {
@@ -140,14 +140,6 @@ fn peer(target: &Path, mode: &str, features: &[&str]) -> Result<PathBuf> {
     let copy = folder.join(format!("sampler-load-pprof-{mode}"));
     fs::copy(folder.join("release/sampler-load-peers"), &copy)?;
     Ok(copy)
-}
-
-/// Cargo's target directory.
-fn target_folder() -> Result<PathBuf> {
-    let output = cargo(&["metadata", "--no-deps", "--format-version", "1"]).output()?;
-    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout)?;
-    let folder = metadata["target_directory"].as_str();
-    Ok(folder.context("cargo metadata names no target directory")?.into())
 }
 
 /// Whether perf is installed and may record.

@@ -70,7 +70,7 @@ pub(super) fn run(options: &Options, programs: &Programs) -> Result<()> {
 fn measure(options: &Options, programs: &Programs, workers: usize, ack: &str) -> Result<String> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let _entered = runtime.enter();
-    let build = xtask::root().join("target/release");
+    let build = xtask::light()?;
     let server = Server::start(Product::SeaweedFs, &build)?.context("no S3 server")?;
     let folder = tempfile::Builder::new().prefix("emberline-bench-").tempdir()?;
     let data = folder.path().to_str().context("the folder's path is not UTF-8")?;

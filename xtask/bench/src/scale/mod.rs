@@ -24,7 +24,7 @@ use super::contest::Timings;
 use super::sampler::machine;
 use super::store::{Contents, Fed, Feed, last_whole_hour};
 
-/// The version of DuckDB, also read with by `cargo xtask test --readers`.
+/// The version of DuckDB, also read with by `cargo xtask test --only readers`.
 const DUCKDB: &str = "duckdb==2.0.0";
 
 /// DataFusion as its project builds it, without our views.
