@@ -17,6 +17,11 @@ use crate::import::UploadError;
 #[error("{0}")]
 pub(crate) struct BadInput(pub(crate) String);
 
+/// A program that this one started has failed with this code, and has said why.
+#[derive(Debug, thiserror::Error)]
+#[error("exit code {0}")]
+pub(crate) struct Reported(pub(crate) u8);
+
 /// A file that a server does not have.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
@@ -30,6 +35,9 @@ pub(crate) fn code(done: anyhow::Result<()>) -> ExitCode {
     };
     if is_broken_pipe(&error) {
         return ExitCode::SUCCESS;
+    }
+    if let Some(Reported(code)) = error.downcast_ref() {
+        return ExitCode::from(*code);
     }
     // There is no place to report a closed stderr.
     let _ = io::stderr().write_all(text(&error).as_bytes());

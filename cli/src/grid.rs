@@ -27,9 +27,14 @@ pub(crate) fn select_width(wide: bool) {
     WIDE.store(wide, Ordering::Relaxed);
 }
 
+/// Whether `--wide` was given.
+pub(crate) fn is_wide() -> bool {
+    WIDE.load(Ordering::Relaxed)
+}
+
 /// Most columns of a line: unlimited with `--wide`.
 pub(crate) fn line_columns() -> usize {
-    if WIDE.load(Ordering::Relaxed) { usize::MAX } else { TABLE_COLUMNS }
+    if is_wide() { usize::MAX } else { TABLE_COLUMNS }
 }
 
 /// Alignment of a column.

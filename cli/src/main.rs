@@ -20,7 +20,6 @@ mod exit;
 mod format;
 mod grid;
 mod import;
-mod limited;
 mod logging;
 mod otlp;
 mod output;
@@ -29,8 +28,6 @@ mod progress;
 mod report;
 mod service_manager;
 mod signals;
-#[cfg(feature = "sql")]
-mod sql;
 mod trace;
 mod view;
 mod watchdog;
@@ -103,8 +100,6 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Token(args) => command::token::run(&args),
         Command::Completions(args) => command::reference::completions(&args),
         Command::Man(args) => command::reference::man(&args),
-        #[cfg(feature = "ballista")]
-        Command::ClusterSums(args) => command::cluster_sums::run(&args),
         Command::FleetWorker(args) => {
             examples::fleet::worker_main(args.index, args.workers, &args.collector)
         }

@@ -3,12 +3,15 @@
 use std::borrow::Cow;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
+use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context as _;
 use flamegraph::text::{printable_json, wrapped_words};
 use serde::Serialize;
+use tokio::io::Interest;
+use tokio::net::unix::pipe;
 
 use crate::grid::line_columns;
 
@@ -24,6 +27,20 @@ pub(crate) fn print(data: &[u8]) -> anyhow::Result<()> {
     match written {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(StdoutClosed.into()),
         written => written.context("could not write to stdout"),
+    }
+}
+
+/// Waits until nobody reads stdout.
+pub(crate) async fn reader_is_gone() {
+    let output = io::stdout().as_fd().try_clone_to_owned();
+    let watched = output.and_then(pipe::Sender::from_owned_fd_unchecked);
+    // A file has no reader.
+    let is_gone = match watched {
+        Ok(output) => output.ready(Interest::ERROR).await.is_ok(),
+        Err(_) => false,
+    };
+    if !is_gone {
+        std::future::pending().await
     }
 }
 

@@ -1,4 +1,4 @@
-//! Programs of a cluster for SQL: `emberline` with its client, and the stock programs of Ballista.
+//! Programs of a cluster for SQL: `emberline` and `emberline-sql` with its client, and the stock programs of Ballista.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, ensure};
 
 use crate::{announce, cargo, root};
 
-/// The version of Ballista, which the client in `emberline` needs too.
+/// The version of Ballista, which the client in `emberline-sql` needs too.
 const BALLISTA: &str = "55.0.0";
 
 /// Its programs.
@@ -15,13 +15,14 @@ const PROGRAMS: [&str; 2] = ["ballista-scheduler", "ballista-executor"];
 /// Apart from the other builds, whose dependencies have fewer features.
 const TARGET_FOLDER: &str = "target/ballista";
 
-/// Builds `emberline` with the features `s3`, `sql` and `ballista`.
+/// Builds `emberline`, and next to it `emberline-sql` with the feature `ballista`.
 ///
 /// # Errors
 /// If the build fails.
 pub fn emberline() -> Result<PathBuf> {
-    run(&["build", "--profile=sql", "--package=emberline-cli", "--features=s3,sql,ballista"])?;
-    Ok(root().join(TARGET_FOLDER).join("sql/emberline"))
+    run(&["build", "--release", "--package=emberline-cli", "--features=s3"])?;
+    run(&["build", "--release", "--manifest-path=sql/Cargo.toml", "--features=ballista"])?;
+    Ok(root().join(TARGET_FOLDER).join("release/emberline"))
 }
 
 /// Installs the programs of Ballista where they are missing. Returns their folder.

@@ -4,11 +4,6 @@ use std::fmt;
 use std::str::FromStr;
 
 use clap::Args;
-#[cfg(feature = "ballista")]
-use {
-    collector::store::{StoreName, StorePlace},
-    std::path::PathBuf,
-};
 
 use super::retention::any_size;
 
@@ -16,7 +11,7 @@ use super::retention::any_size;
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ClusterArgs {
     /// Scheduler of a Ballista cluster that takes sums over large tables, HOST:PORT. Its executors read the
-    /// store's files: they need access to the bucket. Needs a program with the feature `ballista`.
+    /// store's files: they need access to the bucket. Needs an emberline-sql with the feature `ballista`.
     #[arg(long, value_name = "HOST:PORT", help_heading = "Cluster")]
     pub(crate) scheduler: Option<SchedulerAddress>,
 
@@ -24,23 +19,6 @@ pub(crate) struct ClusterArgs {
     #[arg(long, value_name = "SIZE", requires = "scheduler", value_parser = any_size,
         help_heading = "Cluster")]
     distribute_over: Option<u64>,
-}
-
-/// `emberline cluster-sums`: the place of the files, and the cluster.
-#[cfg(feature = "ballista")]
-#[derive(Args, Debug)]
-pub(crate) struct ClusterSumsArgs {
-    #[arg(long)]
-    pub(crate) data: Option<PathBuf>,
-
-    #[arg(long)]
-    pub(crate) store: Option<StorePlace>,
-
-    #[arg(long, requires = "store")]
-    pub(crate) name: Option<StoreName>,
-
-    #[command(flatten)]
-    pub(crate) cluster: ClusterArgs,
 }
 
 /// Smaller sums are faster in one process.

@@ -27,8 +27,6 @@ pub(crate) use activity::{
     TransfersArgs, WatchArgs,
 };
 pub(crate) use cluster::ClusterArgs;
-#[cfg(feature = "ballista")]
-pub(crate) use cluster::{ClusterSumsArgs, SchedulerAddress};
 pub(crate) use compare::{CompareArgs, CompareFormat, TimeSpan};
 pub(crate) use debuginfod::DebuginfodUrls;
 pub(crate) use doctor::{DoctorArgs, DoctorFormat};
@@ -145,10 +143,6 @@ pub(crate) enum Command {
     Completions(CompletionsArgs),
     /// Print the manual page, or write those of all commands.
     Man(ManArgs),
-    /// Sum samples on a cluster. A collector runs this.
-    #[cfg(feature = "ballista")]
-    #[command(hide = true)]
-    ClusterSums(ClusterSumsArgs),
     /// Run a worker of the demo's fleet.
     #[command(hide = true)]
     FleetWorker(FleetWorkerArgs),

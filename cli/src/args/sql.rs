@@ -30,7 +30,8 @@ pub(crate) struct SqlArgs {
     #[command(flatten)]
     pub(crate) url: UrlArgs,
 
-    /// Read a store's folder instead of asking a collector: the one of `emberline serve --data`.
+    /// Read a store's folder instead of asking a collector: the one of `emberline serve --data`. This needs
+    /// the program emberline-sql, and so does --store.
     #[arg(long, value_name = "DIR", conflicts_with = "store")]
     pub(crate) data: Option<PathBuf>,
 
@@ -50,10 +51,6 @@ pub(crate) struct SqlArgs {
     #[arg(long, value_name = "COUNT",
         value_parser = clap::value_parser!(u32).range(1..=SQL_ROWS_MAX as i64))]
     pub(crate) rows: Option<u32>,
-
-    /// Limit memory and processor time: a collector runs queries so.
-    #[arg(long, hide = true)]
-    pub(crate) limited: bool,
 
     /// Output format. Default: by the extension of -o, else table.
     #[arg(long, value_enum, value_name = "FORMAT")]

@@ -53,7 +53,7 @@ pub(crate) fn run(args: DemoArgs) -> anyhow::Result<()> {
     let options = ServeOptions {
         data: args.data.clone(),
         symbols: Some(symbols),
-        sql: sql_program(args.data.as_deref().map(data_arguments))?,
+        sql: sql_program(args.data.as_deref().map(data_arguments)),
         retention: (&args.retention).into(),
         tokens: TokenSource::Fixed(tokens.records.clone()),
         ..ServeOptions::default()

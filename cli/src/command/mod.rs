@@ -1,7 +1,5 @@
 //! Implementations of the commands.
 
-#[cfg(feature = "ballista")]
-pub(crate) mod cluster_sums;
 pub(crate) mod compare;
 pub(crate) mod demo;
 pub(crate) mod doctor;

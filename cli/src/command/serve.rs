@@ -161,7 +161,7 @@ fn store_lines(store: Option<&StoreOptions>, data: Option<&Path>) -> Vec<String>
     vec![format!("data is stored in {place}/{name}"), acknowledged]
 }
 
-/// Where the collector's store is, as arguments of `emberline sql`; `None` if it keeps nothing.
+/// Where the collector's store is, as arguments of `emberline-sql`; `None` if it keeps nothing.
 fn store_arguments(args: &ServeArgs) -> Option<Vec<OsString>> {
     let mut arguments = match &args.store {
         Some(place) => vec!["--store".into(), place.to_string().into()],
@@ -199,7 +199,7 @@ async fn serve(args: ServeArgs) -> anyhow::Result<()> {
     let stop = StopRequests::listen().context("could not listen for Ctrl-C and SIGTERM")?;
     survive_hangup().context("could not listen for SIGHUP")?;
     let store = store_options(&args);
-    let sql = sql_program(store_arguments(&args))?;
+    let sql = sql_program(store_arguments(&args));
     let cluster = cluster_program(store_arguments(&args), &args.cluster)?;
     let follow = follow_options(&args);
     let store_lines = match &follow {

@@ -1,30 +1,24 @@
-//! `emberline sql`
+//! `emberline sql`: asks a collector, or has the program `emberline-sql` read stores.
 
+use std::ffi::OsString;
 use std::io::Read as _;
+use std::process::{Output, Stdio};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use api::{SqlAnswer, SqlFormat, SqlRequest};
-#[cfg(feature = "sql")]
-use collector::SQL_CORRUPT_FILE;
 use collector::limits::SQL_QUERY_BYTES_MAX;
+use tokio::io::AsyncWriteExt as _;
+use tokio::process::Command;
 
+use super::programs::{cluster_arguments, data_arguments, installed_sql_program};
 use super::rows::{corrupt_count, reject_terminal};
 use crate::args::{FileFormat, SqlArgs};
 use crate::client::Client;
-use crate::exit::BadInput;
+use crate::exit::{BadInput, Reported};
 use crate::format;
-#[cfg(feature = "sql")]
-use crate::output::say;
-use crate::output::{json_line, put, say_wrapped};
-#[cfg(feature = "sql")]
-use crate::sql::{Answer, Cluster, NamedStore};
-#[cfg(feature = "sql")]
-use crate::view;
+use crate::grid::is_wide;
+use crate::output::{StdoutClosed, json_line, put, reader_is_gone, say_wrapped};
 use crate::view::View as _;
-
-/// Why a program has no client of a cluster.
-pub(super) const NO_BALLISTA: &str = "this program was built without the feature `ballista`, so it cannot use \
-    --scheduler; run: cargo install --features sql,ballista emberline-cli";
 
 /// Why a query to a collector has no scheduler.
 pub(super) const SCHEDULER_OF_COLLECTOR: &str = "--scheduler needs stores that this command \
@@ -65,9 +59,8 @@ pub(crate) fn run(args: &SqlArgs) -> anyhow::Result<()> {
             answer.notes().iter().for_each(|note| say_wrapped(note));
             put(file, answer.text().as_bytes())
         }
-        // The process of a collector passes the bytes on.
-        FileFormat::Json if !args.limited => put(file, &json_line(content)),
-        _ => put(file, &content),
+        FileFormat::Json => put(file, &json_line(content)),
+        FileFormat::Csv | FileFormat::Parquet | FileFormat::Arrow => put(file, &content),
     }
 }
 
@@ -82,49 +75,54 @@ fn query(args: &SqlArgs) -> anyhow::Result<String> {
     Ok(text)
 }
 
-#[cfg(feature = "sql")]
+/// Has `emberline-sql` answer the query, whose messages go to the same place as those of this program.
 fn from_store(args: &SqlArgs, asked: &SqlRequest) -> anyhow::Result<Vec<u8>> {
-    if asked.query.len() > SQL_QUERY_BYTES_MAX {
-        let text =
-            format!("the query is too long; at most {SQL_QUERY_BYTES_MAX} bytes are allowed");
-        return Err(BadInput(text).into());
+    let mut command = Command::new(installed_sql_program()?);
+    command.arg("query").args(store_arguments(args)).args(cluster_arguments(&args.cluster));
+    command.args(["--format", asked.format.name()]);
+    if let Some(rows) = asked.rows {
+        command.args(["--rows", &rows.to_string()]);
     }
-    if args.limited {
-        crate::sql::limit_process()?;
+    if is_wide() {
+        command.arg("--wide");
     }
-    let stores = crate::sql::open(args.data.as_deref(), args.store.as_ref(), &args.name)?;
-    let cluster = cluster(args, &stores)?;
-    let Answer { content, corrupt_files } = crate::sql::answer(stores, asked, cluster)?;
-    if asked.format != SqlFormat::Json {
-        // The answer cannot name them.
-        if args.limited {
-            corrupt_files.iter().for_each(|path| say(&format!("{SQL_CORRUPT_FILE}{path}")));
-        } else {
-            view::corrupt_files(&corrupt_files).iter().for_each(|note| say_wrapped(note));
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("could not start a thread")?;
+    let output = runtime.block_on(async {
+        tokio::select! {
+            output = output_of(command, asked.query.as_bytes()) => output,
+            // The program is killed.
+            () = reader_is_gone() => Err(StdoutClosed.into()),
         }
-    }
-    Ok(content)
-}
-
-#[cfg(feature = "ballista")]
-fn cluster(args: &SqlArgs, stores: &[NamedStore]) -> anyhow::Result<Option<Cluster>> {
-    let Some(scheduler) = args.cluster.scheduler.clone() else { return Ok(None) };
-    let place = args.store.as_ref();
-    Cluster::new(scheduler, args.cluster.distribute_over(), args.data.as_deref(), place, stores)
-        .map(Some)
-}
-
-#[cfg(all(feature = "sql", not(feature = "ballista")))]
-fn cluster(args: &SqlArgs, _: &[NamedStore]) -> anyhow::Result<Option<Cluster>> {
-    match args.cluster.scheduler {
-        None => Ok(None),
-        Some(_) => Err(BadInput(NO_BALLISTA.to_owned()).into()),
+    })?;
+    match output.status.code() {
+        Some(0) => Ok(output.stdout),
+        Some(code) => Err(Reported(u8::try_from(code).unwrap_or(1)).into()),
+        None => bail!("the program that read the store was killed ({})", output.status),
     }
 }
 
-#[cfg(not(feature = "sql"))]
-fn from_store(_: &SqlArgs, _: &SqlRequest) -> anyhow::Result<Vec<u8>> {
-    let text = "this program was built without the feature `sql`, so it cannot read a store by itself; ask a \
-                collector that has it (--url), or run: cargo install --features sql emberline-cli";
-    Err(BadInput(text.to_owned()).into())
+/// Where the stores are, as arguments of `emberline-sql`.
+fn store_arguments(args: &SqlArgs) -> Vec<OsString> {
+    let mut arguments = match &args.store {
+        Some(place) => vec!["--store".into(), place.to_string().into()],
+        None => args.data.as_deref().map(data_arguments).unwrap_or_default(),
+    };
+    for name in &args.name {
+        arguments.extend(["--name".into(), name.to_string().into()]);
+    }
+    arguments
+}
+
+/// Runs a program with this input. It is killed when this future is dropped.
+async fn output_of(mut command: Command, input: &[u8]) -> anyhow::Result<Output> {
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
+    let mut child = command.spawn().with_context(|| format!("could not start {command:?}"))?;
+    if let Some(mut to_child) = child.stdin.take() {
+        // A program that ends before it has read its input says why.
+        let _ = to_child.write_all(input).await;
+    }
+    child.wait_with_output().await.context("the answer to the query cannot be read")
 }

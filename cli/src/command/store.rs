@@ -8,7 +8,6 @@ use serde::Serialize;
 use super::serve::short_time;
 use crate::args::{AdoptArgs, RowFormat, StoreArgs, StoreCommand, StorePlaceArgs};
 use crate::exit::BadInput;
-use crate::limited;
 use crate::output::{print, print_json, say};
 use crate::view::store as view;
 
@@ -46,8 +45,8 @@ fn compact(args: &StorePlaceArgs) -> anyhow::Result<()> {
 
 fn adopt(args: &AdoptArgs) -> anyhow::Result<()> {
     if args.limited {
-        limited::limit_process(ADOPT_TIME_MAX.as_secs())?;
-        limited::end_first();
+        collector::limit_process(ADOPT_TIME_MAX.as_secs())?;
+        collector::end_first();
     }
     if args.log.is_some() && !args.place.is_in_bucket() {
         let text = "--log is for stores in buckets: a store in a folder has its log there";

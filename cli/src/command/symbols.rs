@@ -13,7 +13,7 @@ use api::{
     SymbolUploadAnswer, SymbolsAnswer, SymbolsFetchAnswer, SymbolsFetchRequest, SymbolsGcAnswer,
     SymbolsGcRequest, SymbolsVerifyAnswer,
 };
-use collector::limits::SYMBOL_PIECE_BYTES_MAX;
+use collector::limits::{PROCESS_CPU_SECONDS_MAX, SYMBOL_PIECE_BYTES_MAX};
 use sha2::{Digest as _, Sha256};
 use symbols::file::{Detail, Facts, SymbolFile, SymbolFileError, shared_file_of};
 
@@ -25,7 +25,6 @@ use crate::args::{
 use crate::client::external::{download, without_secrets};
 use crate::client::{Client, Query};
 use crate::exit::NotFound;
-use crate::limited;
 use crate::output::{print, print_json, say};
 use crate::view::symbols as view;
 
@@ -232,7 +231,7 @@ fn shared_url(url: &str, file: &File) -> Option<String> {
 
 fn reduce_to_file(args: &ReduceSymbolsArgs) -> anyhow::Result<()> {
     if args.limited {
-        limited::limit_process(limited::CPU_SECONDS_MAX)?;
+        collector::limit_process(PROCESS_CPU_SECONDS_MAX)?;
     }
     let source = source(args)?;
     let output = File::create(&args.output)

@@ -17,6 +17,13 @@ pub const SQL_SEAL_MAX: Duration = Duration::from_secs(5);
 /// Sums that a cluster takes for profiles at once.
 pub const CLUSTER_SUMS_MAX: usize = 2;
 
+/// Most address space of a process that works for a collector: what a debug file of 3 GB needs, and a query with a
+/// large tree of stacks.
+pub const PROCESS_ADDRESS_SPACE_MAX: u64 = 8 << 30;
+
+/// Most seconds of CPU time of a query, or a debug file.
+pub const PROCESS_CPU_SECONDS_MAX: u64 = 240;
+
 /// Longest time of a query. Files of a store's version stay for 10 minutes.
 pub const SQL_TIME_MAX: Duration = Duration::from_secs(60);
 

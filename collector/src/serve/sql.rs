@@ -2,7 +2,7 @@
 //! much memory or time, or ends the engine, costs its own answer only.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::Instant;
@@ -37,9 +37,9 @@ use crate::query::TableFormat;
 /// The program that answers queries in SQL.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SqlProgram {
-    /// It is run as `PROGRAM sql --limited ARGUMENTS --rows COUNT --format FORMAT -`, with the query on
-    /// its standard input.
-    pub program: PathBuf,
+    /// It is run as `PROGRAM query --limited ARGUMENTS --rows COUNT --format FORMAT`, with the query on
+    /// its standard input. `None` if it is not installed.
+    pub program: Option<PathBuf>,
     /// Where the store is: `--data DIR` or `--store URL --name NAME`.
     pub store: Vec<OsString>,
 }
@@ -49,6 +49,14 @@ pub const SQL_CORRUPT_FILE: &str = "corrupt file: ";
 
 /// The number of damaged files, for answers that cannot name them.
 const CORRUPT_FILES: HeaderName = HeaderName::from_static("x-emberline-corrupt-files");
+
+/// Why a collector without a store answers no query.
+const NO_STORE: &str =
+    "this collector answers no SQL: it keeps nothing on disk; start it with --data DIR";
+
+/// Why a collector without the program answers no query.
+const NO_PROGRAM: &str = "this collector answers no SQL: the program emberline-sql is neither next to emberline nor in \
+    PATH; install it (docs/SQL.md) and restart the collector";
 
 /// Exit code of a program whose input is invalid.
 const INVALID_CODE: i32 = 2;
@@ -77,7 +85,14 @@ impl Sql {
 
     /// Whether the collector answers.
     pub(super) fn is_available(&self) -> bool {
-        self.program.is_some()
+        self.program().is_ok()
+    }
+
+    /// The program and where the store is.
+    fn program(&self) -> Result<(&Path, &[OsString]), &'static str> {
+        let known = self.program.as_ref().ok_or(NO_STORE)?;
+        let program = known.program.as_deref().ok_or(NO_PROGRAM)?;
+        Ok((program, &known.store))
     }
 }
 
@@ -95,16 +110,13 @@ async fn sql(
 ) -> Result<Response, ErrorAnswer> {
     let asked: SqlRequest = json_request(&headers, body)?;
     check(&asked)?;
-    let program = reader.sql.program.clone().ok_or_else(|| {
-        let error = "this collector answers no SQL: it keeps nothing on disk (start it with --data DIR), or \
-                     its program was built without the feature `sql`";
-        ErrorAnswer::new(StatusCode::NOT_IMPLEMENTED, error.to_owned())
-    })?;
+    let missing = |error: &str| ErrorAnswer::new(StatusCode::NOT_IMPLEMENTED, error.to_owned());
+    let (program, store) = reader.sql.program().map_err(missing)?;
     audit::sql(&identity, &asked.query);
     let room = timeout(QUERY_WAIT_MAX, reader.sql.room.acquire()).await;
     let _room = room.map_err(|_| ErrorAnswer::busy())?;
     seal(&reader).await;
-    let answered = timeout(SQL_TIME_MAX, run(&program, &asked)).await;
+    let answered = timeout(SQL_TIME_MAX, run(program, store, &asked)).await;
     let answer = answered.map_err(|_| {
         bad_request(format!(
             "the query took longer than {} s; ask for a shorter range or a coarser tier",
@@ -169,16 +181,15 @@ fn check(asked: &SqlRequest) -> Result<(), ErrorAnswer> {
     }
 }
 
-async fn run(program: &SqlProgram, asked: &SqlRequest) -> Result<ProgramAnswer, ErrorAnswer> {
-    let rows = asked.rows.map_or(SQL_ROWS_DEFAULT, |rows| rows as usize);
-    let mut command = Command::new(&program.program);
-    command.args(["sql", "--limited"]).args(&program.store).args([
-        "--rows",
-        &rows.to_string(),
-        "--format",
-        asked.format.name(),
-        "-",
-    ]);
+async fn run(
+    program: &Path,
+    store: &[OsString],
+    asked: &SqlRequest,
+) -> Result<ProgramAnswer, ErrorAnswer> {
+    let rows = asked.rows.map_or(SQL_ROWS_DEFAULT, |rows| rows as usize).to_string();
+    let mut command = Command::new(program);
+    command.args(["query", "--limited"]).args(store);
+    command.args(["--rows", &rows, "--format", asked.format.name()]);
     answer_of(command, asked.query.as_bytes()).await
 }
 

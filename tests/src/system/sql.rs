@@ -1,5 +1,6 @@
 //! Queries in SQL: the same sums as the API, over one store and over several, and nothing but reading.
 
+mod program;
 mod spilled;
 
 use std::fs;
@@ -15,12 +16,11 @@ use crate::bucket;
 use crate::harness::{Collector, Worker, emberline, output, run, wait_for};
 use crate::report_golden::{RANGE, golden_collector};
 
-/// Whether the program answers SQL; a line says why not.
-fn has_sql(folder: &Path) -> bool {
-    let probe = run(&["sql", "--data", folder.to_str().unwrap(), "SELECT 1"]);
-    let is_missing = said(&probe).contains("without the feature `sql`");
+/// Whether `emberline` finds the program for SQL; a line says if not.
+fn has_sql() -> bool {
+    let is_missing = program::path().is_none();
     if is_missing {
-        println!("skipped: `cargo xtask test --only sql` builds a program with the feature `sql`");
+        println!("skipped: `cargo xtask test --only sql` builds the program emberline-sql");
     }
     !is_missing
 }
@@ -35,10 +35,13 @@ struct Golden {
 
 /// `None` if the program does not answer SQL.
 fn golden() -> Option<Golden> {
+    if !has_sql() {
+        return None;
+    }
     let folder = tempfile::tempdir().unwrap();
     let collector = golden_collector(folder.path());
     let store = folder.path().join("store");
-    has_sql(&store).then_some(Golden { folder, collector, store })
+    Some(Golden { folder, collector, store })
 }
 
 fn said(output: &Output) -> String {
@@ -211,12 +214,12 @@ fn rows_of_other_workers_are_not_summed() {
 /// A collector seals what it has in memory before it answers.
 #[test]
 fn a_collector_answers_with_what_it_has_just_acknowledged() {
+    if !has_sql() {
+        return;
+    }
     let folder = tempfile::tempdir().unwrap();
     let store = folder.path().join("store");
     let collector = Collector::start_with_data("127.0.0.1:0", &store);
-    if !has_sql(&store) {
-        return;
-    }
     let record = Worker::start("steady", "w1", &collector.url(), &[]).finish();
     let stored_ns = number(&record["report"]["stored_ns"]);
     assert!(stored_ns > 0, "{record}");
@@ -352,8 +355,11 @@ fn statements_that_write_or_read_other_files_are_rejected() {
 
 /// Processes of queries, whose parent is the collector.
 fn children(collector: &Collector) -> Vec<String> {
-    let parent = collector.process.id().to_string();
-    let listed = output(Command::new("pgrep").args(["-P", &parent]));
+    children_of(collector.process.id())
+}
+
+fn children_of(parent: u32) -> Vec<String> {
+    let listed = output(Command::new("pgrep").args(["-P", &parent.to_string()]));
     String::from_utf8_lossy(&listed.stdout).lines().map(str::to_owned).collect()
 }
 
@@ -419,6 +425,9 @@ fn two_queries_run_at_once_and_each_for_a_minute_at_most() {
 /// Two collectors whose numbers of stacks and workers mean different things.
 #[test]
 fn a_query_over_a_place_has_the_rows_of_all_collectors() {
+    if !has_sql() {
+        return;
+    }
     let folder = tempfile::tempdir().unwrap();
     let place = format!("file://{}", folder.path().display());
     let mut sums = Vec::new();
@@ -436,9 +445,6 @@ fn a_query_over_a_place_has_the_rows_of_all_collectors() {
         let pid = Pid::from_raw(collector.process.id().cast_signed());
         kill(pid, Signal::SIGTERM).unwrap();
         assert!(collector.process.wait().success());
-    }
-    if !has_sql(&folder.path().join("c1")) {
-        return;
     }
     let of_place = ["--store", &place];
     let workers = rows(&of_place, "SELECT collector, worker FROM workers ORDER BY 1, 2");
@@ -464,11 +470,7 @@ fn a_query_over_a_place_has_the_rows_of_all_collectors() {
 /// Tables in a bucket of a real S3 server.
 #[test]
 fn a_query_reads_the_stores_of_a_bucket() {
-    let probe = run(&["sql", "--store", "s3://a/b", "SELECT 1"]);
-    if said(&probe).contains("without the feature") {
-        println!(
-            "skipped: `cargo xtask test --only sql` builds a program with the features `s3` and `sql`"
-        );
+    if !has_sql() {
         return;
     }
     let Some(server) = bucket::server() else { return };

@@ -23,6 +23,8 @@ const EDGES: &[(&str, &[&str])] = &[
         "cli",
         &["profiler-core", "api", "flamegraph", "symbols", "tls", "agent", "collector", "examples"],
     ),
+    // A workspace of its own. It meets the CLI at its arguments only.
+    ("sql", &["profiler-core", "api", "flamegraph", "collector"]),
     ("tests", FREE),
     // It compiles in seconds; what needs our crates is in `bench`.
     ("xtask", &[]),
@@ -71,7 +73,8 @@ pub(super) fn check(metadata: &Value) -> Result<Vec<Finding>> {
             let to = short_name(dependency)?;
             let only_for_tests = dependency["kind"] == "dev";
             let strangers = STRANGERS.contains(&from) && STRANGERS.contains(&to);
-            let forbidden = to == "cli" || (strangers && from != to);
+            let is_program = ["cli", "sql"].contains(&to);
+            let forbidden = is_program || (strangers && from != to);
             if forbidden || (!only_for_tests && !allowed.contains(&to)) {
                 let allowed = match allowed.len() {
                     0 => "nothing".to_owned(),
@@ -140,12 +143,14 @@ mod tests {
                 ("flamegraph", "agent", Some("build")),
                 ("examples", "collector", None),
                 ("tests", "cli", None),
+                ("cli", "sql", None),
             ],
             expect![[r#"
                 profiler-core/Cargo.toml: profiler-core must not depend on flamegraph; it may use nothing [edges]
                 flamegraph/Cargo.toml: flamegraph must not depend on agent; it may use profiler-core [edges]
                 examples/Cargo.toml: examples must not depend on collector; it may use profiler-core, flamegraph, agent [edges]
                 tests/Cargo.toml: tests must not depend on cli; it may use profiler-core, api, flamegraph, tls, agent, collector, examples, simulation [edges]
+                cli/Cargo.toml: cli must not depend on sql; it may use profiler-core, api, flamegraph, symbols, tls, agent, collector, examples [edges]
             "#]],
         );
     }

@@ -20,7 +20,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use xtask::{cargo, root};
 
@@ -97,6 +97,9 @@ const ALLOWED: &[Allowed] = &[
     },
 ];
 
+/// Folders of programs outside of the workspace whose edges are checked too.
+const PACKAGES_APART: [&str; 1] = ["sql"];
+
 /// Directories without our sources, at any depth.
 const SKIPPED_DIRECTORIES: &[&str] =
     &[".git", "target", "node_modules", "dist", "out", "emberline-data"];
@@ -121,14 +124,28 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     check()
 }
 
+/// The packages of the workspace, and those of [`PACKAGES_APART`].
 fn metadata() -> Result<Value> {
-    let metadata = cargo(&["metadata", "--no-deps", "--format-version", "1"])
+    let mut all = packages(&root().join("Cargo.toml"))?;
+    for folder in PACKAGES_APART {
+        all.extend(packages(&root().join(folder).join("Cargo.toml"))?);
+    }
+    Ok(json!({ "packages": all }))
+}
+
+fn packages(manifest: &Path) -> Result<Vec<Value>> {
+    let metadata = cargo(&["metadata", "--no-deps", "--format-version", "1", "--manifest-path"])
+        .arg(manifest)
         .output()
         .context("starting cargo metadata")?;
     if !metadata.status.success() {
         bail!("cargo metadata: {}", String::from_utf8_lossy(&metadata.stderr));
     }
-    Ok(serde_json::from_slice(&metadata.stdout)?)
+    let mut metadata: Value = serde_json::from_slice(&metadata.stdout)?;
+    match metadata["packages"].take() {
+        Value::Array(packages) => Ok(packages),
+        _ => bail!("cargo metadata has no packages"),
+    }
 }
 
 /// Checks the workspace.

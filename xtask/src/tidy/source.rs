@@ -78,9 +78,9 @@ const CONFINED: &[Confined] = &[
     },
     Confined {
         rule: "formats",
-        patterns: &["datafusion ::"],
-        inside: "collector/src",
-        homes: &["collector/src/query/sql"],
+        patterns: &["datafusion ::", "ballista_core ::"],
+        inside: "",
+        homes: &["sql"],
     },
 ];
 

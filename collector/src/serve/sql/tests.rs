@@ -1,17 +1,20 @@
+use axum::body::to_bytes;
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
-
-use axum::body::to_bytes;
 
 use super::*;
 
 /// A program that runs this script.
-fn program(folder: &Path, script: &str) -> SqlProgram {
+fn program(folder: &Path, script: &str) -> PathBuf {
     let program = folder.join("program");
     std::fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
     std::fs::set_permissions(&program, Permissions::from_mode(0o700)).unwrap();
-    SqlProgram { program, store: vec!["--data".into(), "a b".into()] }
+    program
+}
+
+/// Runs a query of a store by this program.
+async fn run(program: &Path, asked: &SqlRequest) -> Result<ProgramAnswer, ErrorAnswer> {
+    super::run(program, &["--data".into(), "a b".into()], asked).await
 }
 
 fn asked(query: &str) -> SqlRequest {
@@ -32,8 +35,20 @@ async fn the_program_gets_the_query_on_its_input_and_the_store_as_arguments() {
     let folder = tempfile::tempdir().unwrap();
     let program = program(folder.path(), "for one in \"$@\"; do echo \"$one\"; done; cat");
     let answer = run(&program, &asked("SELECT 'x'")).await.unwrap();
-    let lines = ["sql", "--limited", "--data", "a b", "--rows", "7", "--format", "csv", "-"];
+    let lines = ["query", "--limited", "--data", "a b", "--rows", "7", "--format", "csv"];
     assert_eq!(String::from_utf8(answer.content).unwrap(), lines.join("\n") + "\nSELECT 'x'");
+}
+
+#[test]
+fn a_missing_store_and_a_missing_program_are_named() {
+    let installed = SqlProgram { program: Some("/bin/true".into()), store: Vec::new() };
+    assert!(Sql::new(Some(installed.clone())).is_available());
+    let missing = SqlProgram { program: None, ..installed };
+    for (program, reason) in [(None, "--data DIR"), (Some(missing), "the program emberline-sql")] {
+        let sql = Sql::new(program);
+        assert!(!sql.is_available());
+        assert!(sql.program().unwrap_err().contains(reason));
+    }
 }
 
 #[tokio::test]

@@ -13,7 +13,7 @@ async fn unsealed_after_query(running: &Running) -> Value {
 #[tokio::test]
 async fn a_query_in_sql_seals_before_it_reads_but_not_a_moment_later_again() {
     let begin = Instant::now();
-    let program = SqlProgram { program: "/bin/true".into(), store: Vec::new() };
+    let program = SqlProgram { program: Some("/bin/true".into()), store: Vec::new() };
     let running = serve_with(ServeOptions { sql: Some(program), ..ServeOptions::default() }).await;
     let (mut worker, mut client) = attached(&running, "w").await;
     assert_eq!(unsealed_after_query(&running).await, 0);

@@ -28,7 +28,7 @@ fn sort(arguments: &[&str], folder: &Path) -> Child {
 }
 
 /// Whether a process has ended, also if nobody has waited for it.
-fn has_ended(process: &str) -> Option<()> {
+pub(super) fn has_ended(process: &str) -> Option<()> {
     let status = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     status.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('Z')).then_some(())
 }
@@ -40,9 +40,11 @@ fn a_command_that_is_interrupted_or_killed_leaves_no_files() {
     fs::create_dir(&spilled).unwrap();
     for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGKILL] {
         let mut command = sort(&["--data", golden.store.to_str().unwrap()], &spilled);
-        wait_for_sort(&command.id().to_string(), &spilled);
+        let query = wait_for("the query's process", || children_of(command.id()).pop());
+        wait_for_sort(&query, &spilled);
         kill(Pid::from_raw(command.id().cast_signed()), signal).unwrap();
         assert!(!command.wait().unwrap().success());
+        wait_for("the end of the query", || has_ended(&query));
         assert!(is_empty(&spilled), "{signal}");
     }
 }

@@ -24,8 +24,6 @@ mod sums_first;
 mod views;
 
 use std::collections::BTreeSet;
-use std::future::pending;
-use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,7 +31,8 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow};
 use api::SqlRequest;
 use collector::limits::{
-    SQL_ANSWER_BYTES_MAX, SQL_MEMORY_BYTES_MAX, SQL_ROWS_DEFAULT, SQL_SPILL_BYTES_MAX, SQL_TIME_MAX,
+    PROCESS_CPU_SECONDS_MAX, SQL_ANSWER_BYTES_MAX, SQL_MEMORY_BYTES_MAX, SQL_ROWS_DEFAULT,
+    SQL_SPILL_BYTES_MAX, SQL_TIME_MAX,
 };
 use collector::store::{
     Problem, StoreLocation, StoreName, StorePlace, StoreSnapshot, VerifiedFiles,
@@ -55,16 +54,13 @@ use datafusion::optimizer::push_down_filter::PushDownFilter;
 use datafusion::prelude::{SQLOptions, SessionConfig, SessionContext};
 use datafusion::sql::sqlparser::parser::ParserError;
 use profiler_core::Timestamp;
-use tokio::io::Interest;
-use tokio::net::unix::pipe;
 use tokio_stream::StreamExt as _;
 
 use self::semi_joins::SemiJoinsFirst;
 use self::spill::SpillFiles;
 use self::sums_first::SumsFirst;
 use crate::exit::BadInput;
-use crate::limited;
-use crate::output::StdoutClosed;
+use crate::output::{StdoutClosed, reader_is_gone};
 
 #[cfg(feature = "ballista")]
 pub(crate) use self::cluster::{Cluster, folder};
@@ -160,8 +156,8 @@ impl Facts {
 /// # Errors
 /// If the system refuses.
 pub(crate) fn limit_process() -> anyhow::Result<()> {
-    limited::limit_process(limited::CPU_SECONDS_MAX)?;
-    limited::end_first();
+    collector::limit_process(PROCESS_CPU_SECONDS_MAX)?;
+    collector::end_first();
     Ok(())
 }
 
@@ -227,20 +223,6 @@ pub(crate) fn answer(
     let content = encode::encode(&rows, &facts, asked.format)?;
     let corrupt_files = facts.corrupt_files.into_iter().collect();
     Ok(Answer { content, corrupt_files })
-}
-
-/// Waits until nobody reads standard output. Of a collector that was killed, the queries are left.
-async fn reader_is_gone() {
-    let output = std::io::stdout().as_fd().try_clone_to_owned();
-    let watched = output.and_then(pipe::Sender::from_owned_fd_unchecked);
-    // A file has no reader.
-    let is_gone = match watched {
-        Ok(output) => output.ready(Interest::ERROR).await.is_ok(),
-        Err(_) => false,
-    };
-    if !is_gone {
-        pending().await
-    }
 }
 
 async fn run(

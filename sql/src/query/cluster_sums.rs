@@ -20,14 +20,13 @@ use super::cluster::{
     CLUSTER_BYTES_MAX, CLUSTER_TIME_MAX, ClusterError, context, escaped, listing, room_left,
 };
 use super::file_table::PERIOD;
-use crate::args::SchedulerAddress;
 
 /// Sums the samples of a request, whose files are below `folder`. Tries twice.
 ///
 /// # Errors
 /// If the cluster fails, or is gone.
 pub(crate) fn sums(
-    scheduler: &SchedulerAddress,
+    scheduler: &str,
     folder: &str,
     asked: &ClusterRequest,
 ) -> anyhow::Result<Vec<ClusterSum>> {
@@ -48,7 +47,7 @@ pub(crate) fn sums(
         Ok(Err(error)) => super::first_line(&error.strip_backtrace()).to_owned(),
         Err(_) => format!("no answer in {} s", CLUSTER_TIME_MAX.as_secs()),
     };
-    Err(ClusterError { scheduler: scheduler.clone(), reason }.into())
+    Err(ClusterError { scheduler: scheduler.to_owned(), reason }.into())
 }
 
 /// One sum over all stores, so that the cluster has one job.
@@ -104,7 +103,7 @@ fn one_of(column: &str, numbers: Option<&[u32]>) -> Option<Expr> {
     Some(col(column).in_list(list, false))
 }
 
-async fn run(scheduler: &SchedulerAddress, plan: LogicalPlan) -> Result<Vec<ClusterSum>> {
+async fn run(scheduler: &str, plan: LogicalPlan) -> Result<Vec<ClusterSum>> {
     let frame = context(scheduler)?.execute_logical_plan(plan).await?;
     let mut batches = frame.execute_stream().await?;
     let mut room = CLUSTER_BYTES_MAX;

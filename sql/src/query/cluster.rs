@@ -41,7 +41,6 @@ use super::file_table::FileTable;
 use super::selections::with_numbers;
 use super::stacks::uses_stacks;
 use super::views::schema_of;
-use crate::args::SchedulerAddress;
 use crate::output::say_wrapped;
 
 /// Parts that a scan is cut into, at most: executors take as many at once as they have processors.
@@ -61,7 +60,7 @@ const CONNECT_MAX: Duration = Duration::from_secs(3);
 
 /// A Ballista cluster that sums tables of these stores.
 pub(crate) struct Cluster {
-    scheduler: SchedulerAddress,
+    scheduler: String,
     /// Scans of fewer bytes stay here.
     distribute_over: u64,
     /// The address of each store, as executors reach it, by its schema.
@@ -81,7 +80,7 @@ struct Part {
 #[derive(Debug, thiserror::Error)]
 #[error("the cluster of the scheduler {scheduler} failed: {reason}")]
 pub(super) struct ClusterError {
-    pub(super) scheduler: SchedulerAddress,
+    pub(super) scheduler: String,
     pub(super) reason: String,
 }
 
@@ -89,7 +88,7 @@ impl Cluster {
     /// # Errors
     /// If the folder does not exist.
     pub(crate) fn new(
-        scheduler: SchedulerAddress,
+        scheduler: String,
         distribute_over: u64,
         data: Option<&Path>,
         place: Option<&StorePlace>,
@@ -192,9 +191,7 @@ impl Cluster {
             }
         }
         let scheduler = self.scheduler.clone();
-        if timeout(CONNECT_MAX, TcpStream::connect(scheduler.to_string()))
-            .await
-            .is_ok_and(|made| made.is_ok())
+        if timeout(CONNECT_MAX, TcpStream::connect(&scheduler)).await.is_ok_and(|made| made.is_ok())
         {
             let error = ClusterError { scheduler, reason };
             return Err(DataFusionError::External(Box::new(error)));
@@ -226,7 +223,7 @@ impl Cluster {
 }
 
 /// A session whose plans run on the cluster.
-pub(super) fn context(scheduler: &SchedulerAddress) -> Result<SessionContext> {
+pub(super) fn context(scheduler: &str) -> Result<SessionContext> {
     // When an executor dies, the adaptive planner of Ballista 55 keeps slots of the others for ever.
     let config = SessionConfig::new_with_ballista()
         .with_ballista_adaptive_query_planner(false)
