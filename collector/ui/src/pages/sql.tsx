@@ -27,7 +27,7 @@ export function SqlPage() {
   if (known && !known.sql) {
     return (
       <EmptyState title="SQL is not available here">
-        <p>It needs the role operator, a collector that stores its data, and a build with the feature sql.</p>
+        <p>It needs the role operator, a collector that stores its data, and the program emberline-sql next to it.</p>
       </EmptyState>
     );
   }
