@@ -6,11 +6,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::builder::{AgentBuilder, StartError};
+use crate::builder::AgentBuilder;
 use crate::control::Control;
 use crate::local::Recorder;
 use crate::sampler::{self, OverheadCounters, Sampler, SamplerOptions};
 use crate::spawn::spawn;
+use crate::start_error::StartError;
 use crate::symbolizer::{Sink, Symbolizer};
 use crate::sys::probe;
 use crate::sys::process::{lower_priority, raise_priority, shorten_slice};

@@ -97,6 +97,7 @@ mod shipping;
 #[cfg(any(sampler, feature = "diagnostics"))]
 mod spawn;
 mod spill;
+mod start_error;
 #[cfg(sampler)]
 mod symbolizer;
 #[cfg(sampler)]
@@ -127,7 +128,7 @@ pub use profiler_core::{
 #[cfg(feature = "ship")]
 pub use agent::Agent;
 pub use agent::LocalAgent;
-pub use builder::{AgentBuilder, StartError};
+pub use builder::AgentBuilder;
 #[doc(hidden)]
 pub use clock::ClockShift;
 pub use memory_report::report_memory;
@@ -145,6 +146,7 @@ pub use run::{RunGuard, mark_run};
 #[cfg(all(sampler, feature = "simulation"))]
 #[doc(hidden)]
 pub use ship::simulation;
+pub use start_error::StartError;
 #[cfg(feature = "tracing-layer")]
 pub use task::TaskLayer;
 pub use task::{

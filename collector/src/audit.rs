@@ -8,10 +8,10 @@ use std::fmt::Write as _;
 use profiler_core::limits::bounded;
 use profiler_core::{Settings, SettingsChange};
 
+use crate::identity::Identity;
 use crate::limits::{AUDIT_NAMES_MAX, AUDIT_TEXT_BYTES_MAX};
 use crate::log_limit::{Admitted, LineLimit};
 use crate::rows::RunRow;
-use crate::serve::Identity;
 
 static SETTINGS: LineLimit = LineLimit::new();
 static RUNS: LineLimit = LineLimit::new();

@@ -39,6 +39,7 @@ mod follow;
 mod forward;
 mod heartbeat;
 mod id_set;
+mod identity;
 mod ingest;
 mod ingest_status;
 mod late_hours;

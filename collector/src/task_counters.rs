@@ -7,9 +7,9 @@ use std::sync::Arc;
 use profiler_core::hash::KeyedMap;
 use profiler_core::{Outcome, TaskRecord, TaskTotals};
 
+use crate::identity::Identity;
 use crate::ledger::OutcomeCounts;
 use crate::limits::{ADDED_PER_FREE, METRIC_TASK_NAMES_MAX};
-use crate::serve::Identity;
 use crate::sync::{Mutex, lock, rank};
 
 /// The name under which further names are counted.

@@ -3,11 +3,11 @@
 use std::time::{Duration, Instant};
 
 use super::Entry;
+use crate::identity::Identity;
 use crate::limits::{
     BUCKET_GROUP_BYTES_MAX, BUCKET_GROUP_WAIT, DISK_CHECK_EVERY, WAL_GROUP_BYTES_MAX,
     WAL_GROUP_WAIT,
 };
-use crate::serve::Identity;
 use crate::shares::RoundRobin;
 use crate::store::wal::NotLogged;
 use crate::sync::{Condvar, Mutex, lock, rank};

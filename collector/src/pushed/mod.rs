@@ -13,11 +13,11 @@ use profiler_core::Timestamp;
 use profiler_core::hash::KeyedMap;
 
 use self::sender::{Inlet, Sender};
+use crate::identity::Identity;
 use crate::ingest::{AttachError, Ingest, StreamError};
 use crate::limits::{
     PUSHED_IDLE_MAX, PUSHED_LABEL_SETS_MAX, PUSHED_SERIES_MAX, PUSHES_MAX, nanoseconds,
 };
-use crate::serve::Identity;
 use crate::shares::{Account, DecodeBudget, Turns};
 use crate::sync::{Mutex, lock, rank};
 

@@ -3,6 +3,7 @@
 //! [`ROUTES`] is the only list of routes with what they need. A request that matches none of its
 //! entries never reaches a handler.
 
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use axum::extract::{MatchedPath, Request, State};
@@ -14,10 +15,10 @@ use tonic::Status;
 
 use super::error::ErrorAnswer;
 use super::gate::{Caller, Credential, Gate, Schemes};
-use super::identity::Identity;
 use super::push::{self, Failure, Kind};
 use super::{grafana, return_path, revocable};
 use crate::auth::{Access, Denied, Role};
+use crate::identity::{Identity, Peer};
 
 /// A route and what it needs.
 #[derive(Debug)]
@@ -370,4 +371,15 @@ fn not_allowed(method: &Method, path: &str) -> ErrorAnswer {
     }
     let error = format!("method not allowed: {method}");
     ErrorAnswer::new(StatusCode::METHOD_NOT_ALLOWED, error).with_allowed(&allowed)
+}
+
+/// Adds the [`Identity`] to the request's extensions.
+pub(super) async fn identify(mut request: Request, next: Next) -> Response {
+    let identity = match request.extensions().get::<Peer>() {
+        Some(peer) => Identity::of(peer),
+        // Only tests call the routes without a connection.
+        None => Identity::Address(Ipv4Addr::LOCALHOST.into()),
+    };
+    request.extensions_mut().insert(identity);
+    next.run(request).await
 }

@@ -18,7 +18,7 @@ use tokio::time::sleep;
 use super::error::ErrorAnswer;
 use super::gate::Caller;
 use super::gzip;
-use super::identity::Identity;
+use crate::identity::Identity;
 use crate::limits::{
     ANSWER_BYTES_MAX, ANSWER_PIECE_BYTES, ANSWER_RETRY_EVERY, ANSWER_UNCOUNTED_BYTES,
     QUERY_WAIT_MAX,

@@ -9,11 +9,11 @@ use profiler_core::Token;
 use zeroize::Zeroizing;
 
 use super::cookie::CookieScope;
-use super::identity::{CertificateNames, Identity};
 use crate::auth::{
     Access, Denied, DeniedLog, Role, Session, SessionSecret, Sessions, TokenRecord, Tokens,
 };
 use crate::clock::Clock;
+use crate::identity::{CertificateNames, Identity};
 use crate::shares::QuotaSettings;
 
 /// The tokens and sessions of a collector, against which requests are checked.

@@ -26,11 +26,11 @@ use tonic::{Code, Status};
 
 use super::codec;
 use super::gate::Caller;
-use super::identity::Identity;
 use super::messages::{MessageMemory, MessageStream, NextMessage, Received};
 use super::retry::resource_exhausted;
 use crate::agent_control::ControlStream;
 use crate::collector::Collector;
+use crate::identity::Identity;
 use crate::ingest::{AttachError, Attachment, OpenStream, ReceivedFlush, StaleStream, StreamError};
 use crate::limits::{
     ANSWERS_MAX, BEGUN_BYTES_MAX, DICTIONARY_SLICE_ENTRIES, FLUSH_BYTES_PER_BATCH_MAX,

@@ -17,10 +17,10 @@ use zeroize::Zeroizing;
 
 use super::cookie::CookieScope;
 use super::gate::{Credential, Gate, LoggedIn, LoginError, Schemes};
-use super::identity::Identity;
 use super::origin::is_from_other_site;
 use super::return_path::{self, ReturnPath};
 use crate::auth::{Denied, TokenRecord};
+use crate::identity::Identity;
 use crate::limits::LOGIN_BODY_BYTES_MAX;
 use crate::log_limit::{Admitted, LineLimit};
 

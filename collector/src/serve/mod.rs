@@ -23,7 +23,6 @@ mod gzip;
 mod health;
 mod histogram_log;
 mod http;
-pub(crate) mod identity;
 mod ingest;
 mod live_profile;
 mod login;
@@ -76,8 +75,6 @@ pub use self::front::{
 };
 use self::gate::Gate;
 #[cfg(feature = "simulation")]
-pub(crate) use self::identity::CertificateNames;
-pub(crate) use self::identity::Identity;
 use self::ingest::Ingest;
 use self::origin::PublicNames;
 pub use self::page::report_document;
@@ -537,7 +534,7 @@ fn router(
     }
     let routes = routes.layer(from_fn_with_state(gate, access::check));
     let routes = routes.layer(from_fn(grafana::connect_errors));
-    let routes = routes.layer(from_fn(identity::identify));
+    let routes = routes.layer(from_fn(access::identify));
     routes.layer(from_fn_with_state(names, origin::check))
 }
 

@@ -22,7 +22,7 @@ use profiler_core::limits::bounded;
 use tokio::sync::watch;
 
 use super::error::ErrorAnswer;
-use super::identity::CertificateNames;
+use crate::identity::CertificateNames;
 
 /// The start of the paths of the agents' gRPC service.
 pub(super) const GRPC_PATH: &str = "/emberline.v1.";

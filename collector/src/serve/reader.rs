@@ -17,10 +17,10 @@ use tokio::time::timeout;
 
 use super::admission::ComputePermit;
 use super::error::ErrorAnswer;
-use super::identity::Identity;
 use super::long_query::{ShortAllowance, ShortMax};
 use super::sql::Sql;
 use crate::collector::Collector;
+use crate::identity::Identity;
 use crate::limits::{
     CONTROL_REQUESTS_MAX, LONG_QUERIES_MAX, LONG_QUERY_WAIT_MAX, QUERIES_MAX, QUERIES_WAITING_MAX,
     QUERY_WAIT_MAX, TASK_ROWS_DEFAULT,

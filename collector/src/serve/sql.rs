@@ -23,10 +23,10 @@ use tokio::time::timeout;
 
 use super::agents::json_request;
 use super::error::ErrorAnswer;
-use super::identity::Identity;
 use super::reader::Reader;
 use super::tables::content_type;
 use crate::audit;
+use crate::identity::Identity;
 use crate::limits::{
     QUERY_WAIT_MAX, SQL_ANSWER_BYTES_MAX, SQL_MESSAGE_BYTES_MAX, SQL_QUERIES_MAX,
     SQL_QUERY_BYTES_MAX, SQL_ROWS_DEFAULT, SQL_ROWS_MAX, SQL_SEAL_EVERY, SQL_SEAL_MAX,

@@ -11,10 +11,10 @@ use axum::{Extension, Router};
 use super::agents::json_body;
 use super::answer;
 use super::error::ErrorAnswer;
-use super::identity::Identity;
 use super::reader::{Asking, Pairs, Reader, blocking};
 use super::{file_paths, sse, tables};
 use crate::audit;
+use crate::identity::Identity;
 use crate::limits::BODY_BYTES_MAX;
 use crate::query::{
     ProgressQuery, QueryError, ResourceQuery, TransferQuery, parse_run_start, parse_run_stop,

@@ -7,9 +7,9 @@ use profiler_core::hash::KeyedMap;
 use profiler_core::{Epoch, Timestamp, WorkerId};
 
 use super::{Presence, Session, SessionCell};
+use crate::identity::Identity;
 use crate::limits::{EVICTED_SESSIONS_MAX, SESSIONS_SHARE_DIVISOR};
 use crate::rows::{AgentInfo, Disconnect, DisconnectReason};
-use crate::serve::Identity;
 use crate::shares::Account;
 use crate::sync::{Mutex, lock};
 

@@ -10,8 +10,8 @@ use profiler_core::hash::KeyedMap;
 use tokio::time::sleep;
 
 use super::{Account, Quota, SlotPool};
+use crate::identity::Identity;
 use crate::limits::{ROOM_RETRY_EVERY, WAITING_FOR_ROOM_MAX};
-use crate::serve::Identity;
 use crate::sync::{Mutex, lock, rank};
 
 /// Time without progress after which memory is taken back, if others need it.

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use profiler_core::hash::KeyedMap;
 
-use crate::serve::Identity;
+use crate::identity::Identity;
 
 /// The items of each identity, and whose turn is next. `None` is the collector itself.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use profiler_core::hash::KeyedMap;
 
 use super::{Account, Quota};
-use crate::serve::Identity;
+use crate::identity::Identity;
 use crate::sync::{Mutex, lock, rank};
 
 /// A number of slots that peers take and return. One identity may take all of them; an eighth as many

@@ -7,8 +7,8 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::oneshot;
 
 use super::{Account, RoundRobin};
+use crate::identity::Identity;
 use crate::limits::SMALL_MESSAGE_BYTES;
-use crate::serve::Identity;
 use crate::sync::{Mutex, lock, rank};
 
 /// Like a semaphore, but fair between identities instead of between those who wait: one that asks a

@@ -3,7 +3,7 @@
 use profiler_core::hash::KeyedMap;
 
 use super::Account;
-use crate::serve::Identity;
+use crate::identity::Identity;
 use crate::sync::{Mutex, lock, rank};
 
 /// The bytes of each identity that are in no table. When a sealing is behind, only the identity that sent most

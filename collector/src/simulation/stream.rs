@@ -13,10 +13,10 @@ use profiler_core::wire::v1::{AgentMessage, CollectorMessage, Flush, agent_messa
 use tokio::sync::oneshot;
 
 use crate::collector::Collector;
+use crate::identity::{CertificateNames, Identity};
 use crate::ingest::{AttachError, Attachment, OpenStream, ReceivedFlush, StaleStream, StreamError};
 use crate::limits::FLUSHES_PER_BATCH_MAX;
 use crate::rows::DisconnectReason;
-use crate::serve::{CertificateNames, Identity};
 use crate::session::Displaced;
 
 /// Answer of a stream to its agent.

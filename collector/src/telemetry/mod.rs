@@ -15,10 +15,10 @@ use std::sync::Arc;
 use profiler_core::{Epoch, ExpectedTasks, Telemetry, Timestamp, WorkerId};
 
 use self::holdings::{Candidate, Holdings, surplus};
+use crate::identity::Identity;
 use crate::limits::EXPECTATIONS_MAX;
 use crate::log_limit::{Admitted, LineLimit};
 use crate::rows::{ExpectedRow, ResourceRow, RunRow, TelemetryBatch, TransferRow};
-use crate::serve::Identity;
 use crate::store::{Manifest, Second};
 
 pub(crate) use runs::{RunChange, Runs};

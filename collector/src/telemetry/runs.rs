@@ -6,9 +6,9 @@ use std::sync::Arc;
 use profiler_core::{Epoch, RunId, Timestamp, WorkerId};
 
 use super::holdings::{Candidate, Holdings, surplus};
+use crate::identity::Identity;
 use crate::log_limit::{Admitted, LineLimit};
 use crate::rows::{RunKey, RunRow};
-use crate::serve::Identity;
 
 /// Any agent can cause these lines.
 static DROPPED: LineLimit = LineLimit::new();

@@ -11,8 +11,8 @@ use tokio::time::{Instant, MissedTickBehavior, interval, timeout_at};
 
 use super::activity::{Activity, Closing, Overdue};
 use super::limits::ConnectionLimits;
+use crate::identity::network_of;
 use crate::limits::CROWD_CONNECTIONS_MIN;
-use crate::serve::identity::network_of;
 use crate::sync::{Mutex, lock, rank};
 
 /// Of as many connections, one is evicted with each that is: looking for them is slow.

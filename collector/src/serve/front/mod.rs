@@ -45,8 +45,8 @@ pub use self::listener::{Listen, ListenError};
 pub(super) use self::tls::Certificate;
 pub use self::tls::TlsOptions;
 use self::transport::{Duplex, Watched};
-use super::identity::Peer;
 use super::origin::GRPC_PATH;
+use crate::identity::Peer;
 use crate::limits::{
     HEAD_BYTES_MAX, PING_EVERY, RECEIVE_WINDOW_BYTES, SEND_BUFFER_BYTES, STREAMS_MAX,
 };

@@ -20,7 +20,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use crate::serve::identity::CertificateNames;
+use crate::identity::CertificateNames;
 use crate::sync::{Mutex, lock, rank};
 
 /// How often the files are checked for changes.

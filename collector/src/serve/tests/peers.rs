@@ -5,9 +5,9 @@ use axum::extract::Request;
 use tower::Service as _;
 
 use super::super::gate::Gate;
-use super::super::identity::{CertificateNames, Peer};
 use super::*;
 use crate::auth::{NewToken, Role, TokenFile, TokenSource, Tokens};
+use crate::identity::{CertificateNames, Peer};
 
 /// The status of a request without a token, to a collector that has one.
 async fn status(peer: Peer, method: &str, path: &str) -> u16 {

@@ -1,17 +1,14 @@
 //! The sender of a request. Roles, fair shares and quotas are keyed by it.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
-use axum::extract::Request;
-use axum::middleware::Next;
-use axum::response::Response;
 use profiler_core::TokenId;
 
 /// The other end of a connection, as the connection itself shows it: an extension of every request.
 #[derive(Clone, Debug)]
-pub(super) enum Peer {
+pub(crate) enum Peer {
     /// Connected through the network, perhaps with a certificate that was verified.
     Network { address: SocketAddr, certificate: Option<CertificateNames> },
     /// Connected to the Unix socket, from a process of this user, who may use it.
@@ -58,7 +55,7 @@ impl fmt::Display for Identity {
 const NETWORK_BITS: u32 = 64;
 
 /// The address that stands for a host: its own, or by IPv6 the first one of its network.
-pub(super) fn network_of(address: IpAddr) -> IpAddr {
+pub(crate) fn network_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) if !address.is_loopback() => {
             let host_bits = u128::BITS - NETWORK_BITS;
@@ -69,7 +66,7 @@ pub(super) fn network_of(address: IpAddr) -> IpAddr {
 }
 
 impl Identity {
-    fn of(peer: &Peer) -> Identity {
+    pub(crate) fn of(peer: &Peer) -> Identity {
         match peer {
             Peer::Network { certificate: Some(names), .. } => Identity::Certificate(names.clone()),
             Peer::Network { address, certificate: None } => {
@@ -78,17 +75,6 @@ impl Identity {
             Peer::Unix { user } => Identity::User(*user),
         }
     }
-}
-
-/// Adds the [`Identity`] to the request's extensions.
-pub(super) async fn identify(mut request: Request, next: Next) -> Response {
-    let identity = match request.extensions().get::<Peer>() {
-        Some(peer) => Identity::of(peer),
-        // Only tests call the routes without a connection.
-        None => Identity::Address(Ipv4Addr::LOCALHOST.into()),
-    };
-    request.extensions_mut().insert(identity);
-    next.run(request).await
 }
 
 #[cfg(test)]
