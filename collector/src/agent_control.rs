@@ -6,7 +6,7 @@ use profiler_core::wire::{AppliedSettings, ThreadDump, v1};
 use profiler_core::{SettingsChange, Timestamp, WorkerId};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::limits::AGENT_REQUESTS_MAX;
+use base::limits::AGENT_REQUESTS_MAX;
 
 /// The settings that were requested for workers. They are in memory only: a restarted collector
 /// requests nothing, and agents keep their settings.

@@ -9,9 +9,9 @@ use profiler_core::limits::bounded;
 use profiler_core::{Settings, SettingsChange};
 
 use crate::identity::Identity;
-use crate::limits::{AUDIT_NAMES_MAX, AUDIT_TEXT_BYTES_MAX};
-use crate::log_limit::{Admitted, LineLimit};
-use crate::rows::RunRow;
+use base::limits::{AUDIT_NAMES_MAX, AUDIT_TEXT_BYTES_MAX};
+use base::log_limit::{Admitted, LineLimit};
+use store::rows::RunRow;
 
 static SETTINGS: LineLimit = LineLimit::new();
 static RUNS: LineLimit = LineLimit::new();

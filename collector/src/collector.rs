@@ -7,18 +7,18 @@ use std::time::Duration;
 
 use profiler_core::Timestamp;
 
-use crate::clock::Clock;
 use crate::follow::{FollowError, FollowOptions, Follower};
 use crate::ingest::Ingest;
-use crate::late_hours::LateHours;
-use crate::limits::{GRACE, Limits, MEMORY_TABLES_BYTES_MAX, QUOTA_ROWS_MAX};
-use crate::naming::Naming;
 use crate::pushed::Pushed;
 use crate::query::{FleetView, WorkersQuery};
 use crate::sealing::Sealer;
 use crate::shares::{Account, Accounts, Quota, QuotaSettings, QuotaUse};
 use crate::state::CollectorState;
-use crate::store::{Objects, Retention, StoreError};
+use base::clock::Clock;
+use base::limits::{GRACE, Limits, MEMORY_TABLES_BYTES_MAX, QUOTA_ROWS_MAX};
+use naming::Naming;
+use store::late_hours::LateHours;
+use store::{Objects, Retention, StoreError};
 
 /// Receives, merges, stores, answers. [`Collector::bind`] makes one and opens its port.
 #[derive(Debug)]

@@ -20,21 +20,21 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use self::applier::Applier;
 use self::queue::{GroupLimits, Queue};
-use crate::heartbeat::{self, ThreadPulse};
 use crate::identity::Identity;
-use crate::late_hours::first_second;
-use crate::limits::{DISK_CHECK_EVERY, WAL_GROWTH_BYTES, WAL_QUEUE_BYTES_MAX};
-use crate::rows::{CheckedFlush, RunRow};
 use crate::session::{CommitLock, SessionCell};
-use crate::store::wal::{Flush, Hello, LogContents, LoggedRun, NotLogged, TreeDelta, Wal, is_full};
-use crate::store::{StoreGuard, TreeSize};
-use crate::sync::{Mutex, lock, rank, read};
 use crate::tree::TreeLock;
+use base::heartbeat::{self, ThreadPulse};
+use base::limits::{DISK_CHECK_EVERY, WAL_GROWTH_BYTES, WAL_QUEUE_BYTES_MAX};
+use base::sync::{Mutex, lock, rank, read};
+use store::late_hours::first_second;
+use store::rows::{CheckedFlush, RunRow};
+use store::wal::{Flush, Hello, LogContents, LoggedRun, NotLogged, TreeDelta, Wal, is_full};
+use store::{StoreGuard, TreeSize};
 
 /// Name of the thread that writes the log.
 const THREAD_NAME: &str = "emberline-log";
 
-/// Tasks of flushes that are applied apart: about as many as are applied in [`WAL_GROUP_WAIT`](crate::limits::WAL_GROUP_WAIT).
+/// Tasks of flushes that are applied apart: about as many as are applied in [`WAL_GROUP_WAIT`](base::limits::WAL_GROUP_WAIT).
 const APPLIED_APART_TASKS: usize = 1 << 13;
 
 /// Memory of a queue entry without its record, in bytes.
@@ -167,7 +167,7 @@ impl Log {
         disk_reserve_bytes: u64,
     ) -> Log {
         let group = if wal.is_write_once() { GroupLimits::BUCKET } else { GroupLimits::DISK };
-        let logged = TreeSize::of(&read(apply.tree()));
+        let logged = read(apply.tree()).size();
         let log = Log {
             writer: Mutex::new(Writer { wal, logged, checked_at: None }),
             apply,

@@ -11,15 +11,15 @@ use profiler_core::{Epoch, Timestamp, WorkerId};
 use tokio::sync::broadcast::{self, Receiver, Sender};
 
 use crate::ingest_status::IngestBlocked;
-use crate::limits::{
-    EVENT_SUBSCRIBERS_MAX, EVENTS_RECENT_MAX, EVENTS_RUNS_RECENT_MAX, EVENTS_WAITING_MAX,
-};
-use crate::rows::{Disconnect, RunRow, TaskRow};
 use crate::session::{Session, SessionCell};
 use crate::shares::SlotPool;
-use crate::store::Manifest;
-use crate::sync::{Mutex, lock, rank};
 use crate::telemetry::RunChange;
+use base::limits::{
+    EVENT_SUBSCRIBERS_MAX, EVENTS_RECENT_MAX, EVENTS_RUNS_RECENT_MAX, EVENTS_WAITING_MAX,
+};
+use base::sync::{Mutex, lock, rank};
+use store::Manifest;
+use store::rows::{Disconnect, RunRow, TaskRow};
 
 /// Those of one identity, and those that are left to others.
 const SUBSCRIBERS_MAX: usize = SlotPool::capacity(EVENT_SUBSCRIBERS_MAX);

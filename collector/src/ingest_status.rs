@@ -9,8 +9,8 @@ use nix::sys::statvfs::statvfs;
 use profiler_core::Timestamp;
 
 use crate::commit::{Full, LogHealth};
-use crate::limits::{Limits, UNSEALED_BYTES_FULL};
-use crate::sync;
+use base::limits::{Limits, UNSEALED_BYTES_FULL};
+use base::sync;
 
 /// Why ingest is blocked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

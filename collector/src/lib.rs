@@ -31,29 +31,19 @@ mod adoption;
 mod agent_control;
 mod audit;
 pub mod auth;
-mod clock;
 mod collector;
 mod commit;
 mod events;
 mod follow;
 mod forward;
-mod heartbeat;
-mod id_set;
 mod identity;
 mod ingest;
 mod ingest_status;
-mod late_hours;
 mod ledger;
 mod limited;
-pub mod limits;
-mod log_limit;
-mod naming;
-mod packed;
-mod priority;
 mod pushed;
 mod query;
 mod recovery;
-mod rows;
 mod sealing;
 pub mod serve;
 mod session;
@@ -64,9 +54,7 @@ mod significance;
 #[doc(hidden)]
 pub mod simulation;
 mod state;
-pub mod store;
 mod sum_cluster;
-mod sync;
 mod task_counters;
 mod telemetry;
 #[cfg(test)]
@@ -75,13 +63,13 @@ mod tree;
 mod windows;
 
 pub use adoption::{Adoption, AdoptionOptions, adopt};
-pub use clock::Clock;
+pub use base::clock::Clock;
+pub use base::heartbeat::{Heartbeat, heartbeats};
+pub use base::limits::{self, Limits};
+pub use base::log_limit::limit_panic_messages;
 pub use collector::Collector;
 pub use follow::{FollowError, FollowOptions};
-pub use heartbeat::{Heartbeat, heartbeats};
 pub use limited::{ProcessLimitError, end_first, limit_process};
-pub use limits::Limits;
-pub use log_limit::limit_panic_messages;
 pub use naming::{NOT_FOUND_CODE, SymbolSource};
 pub use query::{EndedTask, EndedTasksOf, compare_ended_tasks};
 pub use recovery::{DataError, StoreOptions};
@@ -92,7 +80,7 @@ pub use serve::{
 };
 pub use shares::{Quota, QuotaError, QuotaSettings};
 pub use store::wal::WalError;
-pub use store::{Retention, StoreError};
+pub use store::{self, Retention, StoreError};
 pub use sum_cluster::{
     ClusterRequest, ClusterSum, NoClusterSum, SamplePiece, StoreSamples, SumCluster,
 };

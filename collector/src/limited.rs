@@ -5,7 +5,7 @@ use std::io;
 use nix::errno::Errno;
 use nix::sys::resource::{Resource, setrlimit};
 
-use crate::limits::PROCESS_ADDRESS_SPACE_MAX;
+use base::limits::PROCESS_ADDRESS_SPACE_MAX;
 
 /// The system does not limit this process.
 #[derive(Debug, thiserror::Error)]

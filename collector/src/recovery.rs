@@ -14,16 +14,16 @@ use profiler_core::{Epoch, Timestamp, WorkerId};
 use crate::collector::{Collector, Settings};
 use crate::commit::Log;
 use crate::ingest::Ingest;
-use crate::late_hours::{LateHours, late_hours};
-use crate::limits::{BEHIND_MAX, LOST_LOG_MARGIN, nanoseconds};
-use crate::rows::DisconnectReason;
 use crate::session::{Presence, SessionCell};
 use crate::state::CollectorState;
-use crate::store::wal::{
+use base::limits::{BEHIND_MAX, LOST_LOG_MARGIN, nanoseconds};
+use base::sync::{lock, read, write};
+use store::late_hours::{LateHours, late_hours};
+use store::rows::DisconnectReason;
+use store::wal::{
     self, Flush, Hello, LocalDisk, LogContents, LogDisk, Record, TreeDelta, Wal, WalError,
 };
-use crate::store::{DirectoryLock, LostLog, Manifest, Objects, Second, StoreError, StoreGuard};
-use crate::sync::{lock, read, write};
+use store::{DirectoryLock, LostLog, Manifest, Objects, Second, StoreError, StoreGuard};
 
 pub use self::bucket::StoreOptions;
 pub(crate) use self::bucket::{log_in_store, log_on_disk};

@@ -13,17 +13,17 @@ use std::time::{Duration, Instant};
 
 use profiler_core::Timestamp;
 
-use crate::heartbeat::{self, ThreadPulse};
 use crate::ingest::Ingest;
-use crate::late_hours::LateHours;
 use crate::ledger::{LedgerBatch, TakenRows};
-use crate::limits::{MAINTAIN_EVERY, SEAL_RETRY_AFTER, SWEEP_EVERY};
-use crate::priority::Priority;
-use crate::rows::{SessionRecord, StoredWindow, TelemetryBatch};
 use crate::state::CollectorState;
-use crate::store::{Manifest, Retention, SealBatch, StoreError, task_nodes};
-use crate::sync::{Condvar, Mutex, lock, rank, read, write};
-use crate::tree;
+use crate::tree::{self, LockedTree};
+use base::heartbeat::{self, ThreadPulse};
+use base::limits::{MAINTAIN_EVERY, SEAL_RETRY_AFTER, SWEEP_EVERY};
+use base::priority::Priority;
+use base::sync::{Condvar, Mutex, lock, rank, read, write};
+use store::late_hours::LateHours;
+use store::rows::{SessionRecord, StoredWindow, TelemetryBatch};
+use store::{Manifest, Retention, SealBatch, StoreError, task_nodes};
 
 /// Name of the thread that seals.
 const THREAD_NAME: &str = "emberline-store";
@@ -102,7 +102,7 @@ impl Sealer {
         };
         let LedgerBatch { ended, open, lost_tasks, totals } = unsealed.ledger.into_batch();
         // These may add nodes, which are then among the unsealed ones.
-        let task_nodes = task_nodes(&mut &state.tree, &ended, &totals);
+        let task_nodes = task_nodes(&mut LockedTree(&state.tree), &ended, &totals);
         let batch = SealBatch {
             windows: &unsealed.windows,
             tasks: &ended,

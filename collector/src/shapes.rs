@@ -11,11 +11,11 @@ use std::sync::Arc;
 use profiler_core::profile::Shape;
 use profiler_core::{NodeId, Profile, Weight};
 
-use crate::id_set::IdSet;
-use crate::limits::{SHAPE_NODES_MAX, SHAPES_MAX};
-use crate::naming::Naming;
-use crate::sync::{Mutex, lock, rank, read};
 use crate::tree::{Excerpt, ProfileForm, TopNode, TreeLock};
+use base::id_set::IdSet;
+use base::limits::{SHAPE_NODES_MAX, SHAPES_MAX};
+use base::sync::{Mutex, lock, rank, read};
+use naming::Naming;
 
 /// A shape is made for queries that touch at least one in this many nodes of the tree.
 const WORTH_ONE_IN: usize = 8;
@@ -129,8 +129,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::sync::write;
     use crate::tree::{PhaseFilter, SampleScope, Tree};
+    use base::sync::write;
 
     /// Tasks, no task, the agent, phases, threads, lines of two functions, and the root of a thread
     /// of Rust's runtime.

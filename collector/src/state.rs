@@ -12,25 +12,25 @@ use std::time::Duration;
 use profiler_core::{Epoch, TaskRecord, WorkerId};
 
 use crate::agent_control::DesiredSettings;
-use crate::clock::Clock;
 use crate::events::{EventKind, Events};
 use crate::forward::Forwards;
-use crate::id_set::IdSet;
 use crate::ledger::{Ledger, end_lost};
-use crate::limits::{Limits, RUNS_MAX};
-use crate::log_limit::{Admitted, LineLimit};
-use crate::naming::Naming;
-use crate::rows::{CheckedFlush, Disconnect, DisconnectReason, Names, RunRow, TaskRow};
 use crate::session::{Presence, Registry, Session, SessionCell};
 use crate::shapes::{NamedTree, ShapeCache};
 use crate::shares::Account;
-use crate::store::{Manifest, Objects, StoreError, StoredState, Tables};
 use crate::sum_cluster::SumCluster;
-use crate::sync::{Mutex, RwLock, lock, rank, read, write};
 use crate::task_counters::TaskCounters;
 use crate::telemetry::UnsealedTelemetry;
 use crate::tree::{Excerpt, Tree, TreeLock};
 use crate::windows::UnsealedWindows;
+use base::clock::Clock;
+use base::id_set::IdSet;
+use base::limits::{Limits, RUNS_MAX};
+use base::log_limit::{Admitted, LineLimit};
+use base::sync::{Mutex, RwLock, lock, rank, read, write};
+use naming::Naming;
+use store::rows::{CheckedFlush, Disconnect, DisconnectReason, Names, RunRow, TaskRow};
+use store::{Manifest, Objects, StoreError, StoredState, Tables};
 
 /// Rows of a flush that the ledger takes at once. Readers and other flushes wait for one slice at most.
 const LEDGER_SLICE_ROWS: usize = 1_024;

@@ -9,8 +9,8 @@ use profiler_core::{Outcome, TaskRecord, TaskTotals};
 
 use crate::identity::Identity;
 use crate::ledger::OutcomeCounts;
-use crate::limits::{ADDED_PER_FREE, METRIC_TASK_NAMES_MAX};
-use crate::sync::{Mutex, lock, rank};
+use base::limits::{ADDED_PER_FREE, METRIC_TASK_NAMES_MAX};
+use base::sync::{Mutex, lock, rank};
 
 /// The name under which further names are counted.
 pub(crate) const OTHER_NAMES: &str = "[other]";

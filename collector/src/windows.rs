@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use profiler_core::TimeRange;
 
-use crate::rows::StoredWindow;
-use crate::store::{Coverage, Manifest, Second};
+use store::rows::StoredWindow;
+use store::{Coverage, Manifest, Second};
 
 /// Snapshot that one query reads: complete and immutable.
 #[derive(Clone, Debug)]
@@ -130,8 +130,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::packed::PackedWeights;
     use crate::testing::{START_S, at, range};
+    use store::packed::PackedWeights;
 
     /// One node's time in the second that starts at `start_s`.
     fn window(start_s: i64) -> StoredWindow {

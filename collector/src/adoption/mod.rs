@@ -13,18 +13,18 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::clock::Clock;
 use crate::collector::{Collector, Settings};
-use crate::limits::OWNER_WATCH;
 use crate::recovery::{DataError, lock_folder, log_in_store, log_on_disk};
 use crate::sealing::{SealError, give_way};
-use crate::store::bucket::{LogState, Owner, OwnerSighting};
-use crate::store::wal::{LocalDisk, LogDisk, WalError};
-use crate::store::{
+use base::clock::Clock;
+use base::limits::OWNER_WATCH;
+use base::sync::lock;
+use store::bucket::{LogState, Owner, OwnerSighting};
+use store::wal::{LocalDisk, LogDisk, WalError};
+use store::{
     Manifest, Objects, Problem, Retention, StoreError, StoreGuard, StoreLocation, Tables, Versions,
     lost,
 };
-use crate::sync::lock;
 
 pub(crate) use self::watch::StoreWatch;
 

@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 use profiler_core::Timestamp;
 
 use super::read_witness;
-use crate::limits::{
+use crate::recovery::DataError;
+use base::limits::{
     ADOPT_LOOK_EVERY_MAX, ADOPT_LOOKS, ADOPT_MAINTAIN_EVERY, ADOPT_RETRY_AFTER, ADOPT_STORES_MAX,
 };
-use crate::recovery::DataError;
-use crate::store::bucket::OwnerSighting;
-use crate::store::wal::{self, ListedLog, LocalDisk};
-use crate::store::{
+use store::bucket::OwnerSighting;
+use store::wal::{self, ListedLog, LocalDisk};
+use store::{
     Manifest, OpenStore, Retention, StoreError, StoreLocation, StoreName, StorePlace,
     needs_maintenance,
 };

@@ -5,10 +5,10 @@ use std::time::Instant;
 
 use profiler_core::limits::bounded;
 
-use crate::limits::{
+use base::limits::{
     AUDIT_TEXT_BYTES_MAX, DENIALS_LOGGED, DENIALS_LOGGED_PER_PEER, DENIED_PEERS_MAX, DENIED_PERIOD,
 };
-use crate::sync::{Mutex, lock, rank};
+use base::sync::{Mutex, lock, rank};
 
 /// Logs rejected requests: each of the first of a peer in a period, later ones as a number.
 #[derive(Debug, Default)]

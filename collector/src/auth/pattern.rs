@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::limits::WORKER_PATTERN_BYTES_MAX;
+use base::limits::WORKER_PATTERN_BYTES_MAX;
 
 /// A pattern of worker ids: `*` stands for any text, everything else for itself.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]

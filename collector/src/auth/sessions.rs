@@ -13,8 +13,8 @@ use tokio::sync::watch;
 use zeroize::Zeroizing;
 
 use super::TokenRecord;
-use crate::limits::{LOGIN_IDLE_MAX, LOGIN_MAX, LOGINS_MAX, LOGINS_PER_TOKEN_MAX, nanoseconds};
-use crate::sync::{Mutex, lock, rank};
+use base::limits::{LOGIN_IDLE_MAX, LOGIN_MAX, LOGINS_MAX, LOGINS_PER_TOKEN_MAX, nanoseconds};
+use base::sync::{Mutex, lock, rank};
 
 const SECRET_BYTES: usize = 32;
 

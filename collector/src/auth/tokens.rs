@@ -9,8 +9,8 @@ use profiler_core::{Timestamp, TokenId};
 use tokio::sync::watch;
 
 use super::{TokenFile, TokenFileError, TokenRecord, TokenSet};
-use crate::limits::AUDIT_NAMES_MAX;
-use crate::sync::{Mutex, lock, rank};
+use base::limits::AUDIT_NAMES_MAX;
+use base::sync::{Mutex, lock, rank};
 
 /// Where a collector has its tokens from.
 #[derive(Clone, Default, Debug)]

@@ -14,16 +14,16 @@ use crate::ingest::{Attachment, OpenStream, ReceivedFlush, StaleStream, StreamEr
 use crate::ledger::{TaskFilter, TaskOrder};
 use crate::query::{By, Cancel, Format, ProfileAnswer, ProfileQuery, TimelineQuery};
 use crate::query::{QueryError, TaskQuery, ThreadFilter, WorkersQuery};
-use crate::rows::{Disconnect, DisconnectReason};
 use crate::session::Presence;
-use crate::store;
-use crate::sync::{lock, read, write};
 use crate::testing::{SECOND_NS, TestWorker, at, at_once, range};
 use crate::tree::PhaseFilter;
 use crate::tree::Tree;
+use base::sync::{lock, read, write};
 use profiler_core::{
     Filter, Outcome, Profile, State, StateSet, ThreadKind, Ticks, TimeRange, Weight,
 };
+use store;
+use store::rows::{Disconnect, DisconnectReason};
 
 /// A collector whose clock stands at `now_s` after the tests' start.
 fn collector(now_s: i64) -> Collector {
@@ -487,6 +487,7 @@ mod comparison;
 mod damage;
 mod lost;
 mod many;
+mod naming;
 mod phases;
 mod quotas;
 mod rejections;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, SendError};
 use std::thread::{self, JoinHandle};
 
-use crate::sync::{Condvar, Mutex, lock, rank};
+use base::sync::{Condvar, Mutex, lock, rank};
 
 /// Name of the thread.
 const THREAD_NAME: &str = "emberline-apply";

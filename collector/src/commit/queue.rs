@@ -4,13 +4,13 @@ use std::time::{Duration, Instant};
 
 use super::Entry;
 use crate::identity::Identity;
-use crate::limits::{
+use crate::shares::RoundRobin;
+use base::limits::{
     BUCKET_GROUP_BYTES_MAX, BUCKET_GROUP_WAIT, DISK_CHECK_EVERY, WAL_GROUP_BYTES_MAX,
     WAL_GROUP_WAIT,
 };
-use crate::shares::RoundRobin;
-use crate::store::wal::NotLogged;
-use crate::sync::{Condvar, Mutex, lock, rank};
+use base::sync::{Condvar, Mutex, lock, rank};
+use store::wal::NotLogged;
 
 /// How entries are grouped.
 #[derive(Clone, Copy, Debug)]

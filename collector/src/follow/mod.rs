@@ -21,15 +21,15 @@ use profiler_core::Timestamp;
 
 use self::store::{Change, FollowedStore};
 use self::union::Union;
-use crate::clock::Clock;
-use crate::limits::{
+use crate::state::CollectorState;
+use ::store::wal::WalError;
+use ::store::{LostLog, Second, StoreError, StoreName, StorePlace, UNION_STORES_MAX};
+use base::clock::Clock;
+use base::limits::{
     FOLLOW_EVERY, FOLLOW_MARGIN, FOLLOW_PAUSE_FACTOR, Limits, STORES_LISTED_EVERY, nanoseconds,
 };
-use crate::naming::Naming;
-use crate::state::CollectorState;
-use crate::store::wal::WalError;
-use crate::store::{LostLog, Second, StoreError, StoreName, StorePlace, UNION_STORES_MAX};
-use crate::sync::{Mutex, lock, rank};
+use base::sync::{Mutex, lock, rank};
+use naming::Naming;
 
 /// Name of the thread that reads the stores.
 const THREAD_NAME: &str = "emberline-follow";
@@ -42,8 +42,8 @@ pub struct FollowOptions {
     /// A folder for copies of tables; `None`: in memory.
     pub data: Option<PathBuf>,
     /// Most bytes of copies of tables, for each collector. Default:
-    /// [`TABLE_CACHE_BYTES`](crate::limits::TABLE_CACHE_BYTES) in a folder, or
-    /// [`TABLE_CACHE_MEMORY_BYTES`](crate::limits::TABLE_CACHE_MEMORY_BYTES) in memory.
+    /// [`TABLE_CACHE_BYTES`](base::limits::TABLE_CACHE_BYTES) in a folder, or
+    /// [`TABLE_CACHE_MEMORY_BYTES`](base::limits::TABLE_CACHE_MEMORY_BYTES) in memory.
     pub cache_bytes: Option<u64>,
 }
 

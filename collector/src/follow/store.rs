@@ -5,13 +5,13 @@ use std::sync::Arc;
 use profiler_core::Timestamp;
 
 use super::{FollowError, FollowOptions, missing_since};
-use crate::clock::Clock;
-use crate::limits::{FOLLOW_READS_MAX, Limits};
 use crate::recovery::{Replay, lost_log};
 use crate::state::CollectorState;
-use crate::store::bucket::{self, OwnerSighting, TableCache};
-use crate::store::wal::{self, BucketDisk, ListedLog, LocalDisk, LogContents, LogDisk};
-use crate::store::{Listed, LostLog, Manifest, Objects, StoreName, StorePlace, fits_union};
+use base::clock::Clock;
+use base::limits::{FOLLOW_READS_MAX, Limits};
+use store::bucket::{self, OwnerSighting, TableCache};
+use store::wal::{self, BucketDisk, ListedLog, LocalDisk, LogContents, LogDisk};
+use store::{Listed, LostLog, Manifest, Objects, StoreName, StorePlace, fits_union};
 
 /// The store of one collector.
 #[derive(Debug)]

@@ -8,18 +8,18 @@ use profiler_core::{NodeId, Timestamp};
 
 use super::NamedStore;
 use super::store::{Change, FollowedStore, Opened};
-use crate::clock::Clock;
 use crate::ledger::Ledger;
-use crate::limits::{AWAY_AFTER, Limits, RUNS_MAX, UNION_NODES_AT_ONCE, nanoseconds};
-use crate::naming::Naming;
-use crate::rows::{DisconnectReason, StoredWindow};
 use crate::session::{Presence, Registry, SessionCell};
 use crate::state::CollectorState;
-use crate::store::{LostLog, Manifest, Tables, UnionPart};
-use crate::sync::{lock, read, write, write_second};
 use crate::telemetry::UnsealedTelemetry;
 use crate::tree::Adopted;
 use crate::windows::UnsealedWindows;
+use base::clock::Clock;
+use base::limits::{AWAY_AFTER, Limits, RUNS_MAX, UNION_NODES_AT_ONCE, nanoseconds};
+use base::sync::{lock, read, write, write_second};
+use naming::Naming;
+use store::rows::{DisconnectReason, StoredWindow};
+use store::{LostLog, Manifest, Tables, UnionPart};
 
 /// The stores as one.
 pub(super) struct Union {

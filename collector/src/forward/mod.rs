@@ -10,9 +10,9 @@ use std::sync::Arc;
 use profiler_core::{TaskRecord, WorkerId};
 
 use self::pending::{PendingSamples, PendingTasks};
-use crate::rows::{AgentInfo, CheckedFlush, TaskRow};
 use crate::session::SessionCell;
-use crate::sync::{Mutex, lock, rank};
+use base::sync::{Mutex, lock, rank};
+use store::rows::{AgentInfo, CheckedFlush, TaskRow};
 
 pub(crate) use self::outlet::{Message, Outlet, OutletStatus, Protocol};
 pub(crate) use self::pending::{Life, LifeSamples, PendingWindow};

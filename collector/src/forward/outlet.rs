@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use profiler_core::Timestamp;
 use tokio::sync::Notify;
 
-use crate::limits::FORWARD_QUEUE_BYTES_MAX;
-use crate::sync::{Mutex, lock, rank};
+use base::limits::FORWARD_QUEUE_BYTES_MAX;
+use base::sync::{Mutex, lock, rank};
 
 /// Protocol of a receiver.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

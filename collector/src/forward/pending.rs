@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use profiler_core::{Epoch, TimeRange, Timestamp, WorkerId};
 
-use crate::limits::{FORWARD_SAMPLES_BYTES_MAX, FORWARD_TASKS_BYTES_MAX};
-use crate::packed::PackedWeights;
-use crate::rows::{AgentInfo, StoredWindow, TaskRow};
 use crate::session::SessionCell;
-use crate::sync::{Mutex, lock, rank};
+use base::limits::{FORWARD_SAMPLES_BYTES_MAX, FORWARD_TASKS_BYTES_MAX};
+use base::sync::{Mutex, lock, rank};
+use store::packed::PackedWeights;
+use store::rows::{AgentInfo, StoredWindow, TaskRow};
 
 /// A life of a worker, as receivers see it.
 #[derive(Clone, PartialEq, Eq, Debug)]

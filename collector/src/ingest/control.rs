@@ -9,9 +9,9 @@ use tokio::sync::{oneshot, watch};
 use super::rejection::note_rejection;
 use super::{Attachment, Ingest, StaleStream};
 use crate::agent_control::{ControlStream, ThreadDumpResult, control_channel};
-use crate::rows::Names;
 use crate::session::{Presence, Session, SessionCell};
-use crate::sync::{lock, read};
+use base::sync::{lock, read};
+use store::rows::Names;
 
 /// A request to one agent for a thread dump.
 #[derive(Debug)]

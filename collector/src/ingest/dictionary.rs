@@ -14,11 +14,11 @@ use profiler_core::wire::{InvalidEntries, Marks, Translation};
 
 use super::rejection::{note_rejection, refuse};
 use super::{Attachment, Ingest, StaleStream};
-use crate::limits::DICTIONARY_SLICE_ENTRIES;
 use crate::shares::{Account, Quota};
 use crate::state::CollectorState;
-use crate::sync::{read, write};
 use crate::tree::DictionaryError;
+use base::limits::DICTIONARY_SLICE_ENTRIES;
+use base::sync::{read, write};
 
 /// A dictionary that is applied in slices.
 #[derive(Debug)]

@@ -24,23 +24,23 @@ use crate::agent_control::ControlStream;
 use crate::commit::{AcceptedFlushes, Apply, Log};
 use crate::events::EventKind;
 use crate::ingest_status::{IngestBlocked, IngestHealth, IngestStatus, StatusChange, disk_bytes};
-use crate::late_hours::{Hours, LateHours, late_hours};
-use crate::limits::{
-    BEHIND_MAX, LARGE_MESSAGES_AT_ONCE, LATE_HOURS_MAX, SEALING_WAIT_MAX, TRANSLATION_KEPT,
-    UNSEALED_BYTES_FULL, UNSEALED_BYTES_FULL_FOR_OTHERS, UNSEALED_BYTES_SLOW, nanoseconds,
-};
-use crate::log_limit::{Admitted, LineLimit};
-use crate::rows::{AgentInfo, CheckedFlush, Disconnect, DisconnectReason, RunRow};
 use crate::session::{
     CommitLock, Displaced, FlushChecker, HelloError, NoRoom, OpenSession, Presence, Session,
     SessionCell, check_hello,
 };
 use crate::shares::{Account, Quota, QuotaExceeded, SessionSlot, Turns, UnsealedShares};
 use crate::state::CollectorState;
-use crate::store::Retention;
-use crate::store::wal::{Hello, NotLogged};
-use crate::sync::{Mutex, MutexGuard, lock, rank, write};
 use crate::tree::TreeLock;
+use base::limits::{
+    BEHIND_MAX, LARGE_MESSAGES_AT_ONCE, LATE_HOURS_MAX, SEALING_WAIT_MAX, TRANSLATION_KEPT,
+    UNSEALED_BYTES_FULL, UNSEALED_BYTES_FULL_FOR_OTHERS, UNSEALED_BYTES_SLOW, nanoseconds,
+};
+use base::log_limit::{Admitted, LineLimit};
+use base::sync::{Mutex, MutexGuard, lock, rank, write};
+use store::Retention;
+use store::late_hours::{Hours, LateHours, late_hours};
+use store::rows::{AgentInfo, CheckedFlush, Disconnect, DisconnectReason, RunRow};
+use store::wal::{Hello, NotLogged};
 
 pub(crate) use control::{PendingThreadDump, SettingsView};
 #[cfg(test)]

@@ -4,7 +4,7 @@ use profiler_core::Timestamp;
 
 use super::{Attachment, Ingest, StreamError};
 use crate::session::SessionCell;
-use crate::store::wal::Hello;
+use store::wal::Hello;
 
 impl Ingest {
     /// The agent ships to another collector from now on: what is open continues there. It is forgotten once

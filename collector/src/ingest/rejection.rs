@@ -2,8 +2,8 @@
 
 use profiler_core::wire::v1::{self, collector_message::Kind};
 
-use crate::log_limit::{Admitted, LineLimit};
 use crate::session::{Session, SessionCell};
+use base::log_limit::{Admitted, LineLimit};
 
 /// Any agent can cause these lines.
 static REJECTED: LineLimit = LineLimit::new();

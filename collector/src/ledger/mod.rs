@@ -24,21 +24,21 @@ use profiler_core::{
     Epoch, Outcome, TaskId, TaskRecord, TaskTotals, TimeRange, Timestamp, WorkerId,
 };
 
-use crate::limits::{
+use crate::shares::Account;
+use base::limits::{
     AHEAD_MAX, OPEN_TASKS_BYTES_MAX, WORKER_OPEN_TASKS_BYTES_MAX, WORKER_ROWS_MAX, nanoseconds,
 };
-use crate::rows::{ByStart, LostTask, TaskRow};
-use crate::shares::Account;
-use crate::store::Manifest;
+use store::Manifest;
+use store::rows::{ByStart, LostTask, TaskRow};
 
 use self::snapshot::{Chunk, ChunkKey, RowPosition};
 use self::totals_without_rows::Sums;
-pub(crate) use crate::rows::{
-    EXECUTE, LongestTasks, NewestTasks, Selection, TaskFilter, TaskOrder, counts_in, overlaps,
-};
 pub(crate) use durations::{DurationHistogram, bucket, bucket_middle_ns};
 pub(crate) use phases::PhaseTotal;
 pub(crate) use snapshot::TaskSnapshot;
+pub(crate) use store::rows::{
+    EXECUTE, LongestTasks, NewestTasks, Selection, TaskFilter, TaskOrder, counts_in, overlaps,
+};
 pub(crate) use taken::{LedgerBatch, TakenRows};
 pub(crate) use totals::{NameTotal, OutcomeCounts};
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use profiler_core::PhaseInterval;
 
-use crate::rows::{inside_ns, outside_execute};
+use store::rows::{inside_ns, outside_execute};
 
 /// Time in one phase.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -26,7 +26,7 @@ impl PhaseTotal {
 /// Time of tasks by phase, without what they executed.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub(crate) struct PhaseTotals {
-    /// By the phase's name, without [`EXECUTE`](crate::rows::EXECUTE).
+    /// By the phase's name, without [`EXECUTE`](store::rows::EXECUTE).
     pub(crate) by_name: BTreeMap<Arc<str>, PhaseTotal>,
     /// How much of the tasks' durations that is: not what was before their starts.
     pub(crate) inside_ns: u64,

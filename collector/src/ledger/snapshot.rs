@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use profiler_core::{TaskTotals, TimeRange, Timestamp};
 
-use crate::rows::{ByStart, NewestTasks, TaskFilter, TaskRow, overlaps};
-use crate::store::Manifest;
+use store::Manifest;
+use store::rows::{ByStart, NewestTasks, TaskFilter, TaskRow, overlaps};
 
 /// Rows that may arrive in a chunk. Few in tests, so that a second has several chunks.
 const CHUNK_ROWS_MAX: u64 = if cfg!(test) { 4 } else { 4_096 };

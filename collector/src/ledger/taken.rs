@@ -7,7 +7,7 @@ use profiler_core::hash::KeyedMap;
 
 use super::TaskKey;
 use super::snapshot::{Chunk, RowPosition};
-use crate::rows::{LostTask, TaskRow};
+use store::rows::{LostTask, TaskRow};
 
 /// Rows that a sealing writes: new rows of `tasks`, and all rows of `running`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

@@ -4,8 +4,8 @@ use profiler_core::{NodeId, PhaseInterval, TaskDetail};
 use proptest::prelude::*;
 
 use super::*;
-use crate::rows::Names;
-use crate::store::{DurationRows, Row, TaskNode, TaskNodes, Tier};
+use store::rows::Names;
+use store::{DurationRows, Row, TaskNode, TaskNodes, Tier};
 
 fn time(seconds: i64) -> Timestamp {
     Timestamp::from_unix_ns(seconds * 1_000_000_000)

@@ -4,7 +4,7 @@ use profiler_core::{Outcome, TaskTotals};
 
 use super::phases::PhaseTotals;
 use super::{DurationHistogram, bucket};
-use crate::rows::{OF_SEVERAL, TaskRow};
+use store::rows::{OF_SEVERAL, TaskRow};
 
 /// Number of tasks by outcome.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::sync::{Mutex, lock, rank};
+use base::sync::{Mutex, lock, rank};
 
 /// Outcomes of the pushes of one source, since the start.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

@@ -15,11 +15,11 @@ use profiler_core::hash::KeyedMap;
 use self::sender::{Inlet, Sender};
 use crate::identity::Identity;
 use crate::ingest::{AttachError, Ingest, StreamError};
-use crate::limits::{
+use crate::shares::{Account, DecodeBudget, Turns};
+use base::limits::{
     PUSHED_IDLE_MAX, PUSHED_LABEL_SETS_MAX, PUSHED_SERIES_MAX, PUSHES_MAX, nanoseconds,
 };
-use crate::shares::{Account, DecodeBudget, Turns};
-use crate::sync::{Mutex, lock, rank};
+use base::sync::{Mutex, lock, rank};
 
 pub(crate) use self::counters::{PushCounters, PushCounts};
 pub(crate) use self::scrapes::{ScrapeStatus, Scrapes};

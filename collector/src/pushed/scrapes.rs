@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use profiler_core::Timestamp;
 
-use crate::sync::{Mutex, lock, rank};
+use base::sync::{Mutex, lock, rank};
 
 /// Outcomes of the scrapes of a service.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -12,10 +12,10 @@ use tokio::task::spawn_blocking;
 use super::PushError;
 use super::tables::{Part, Tables, parts};
 use crate::ingest::{Attachment, Ingest, OpenStream, ReceivedFlush, StreamError};
-use crate::limits::DICTIONARY_SLICE_ENTRIES;
-use crate::rows::DisconnectReason;
 use crate::shares::{Account, DecodeBudget};
-use crate::sync::{Mutex, lock, rank};
+use base::limits::DICTIONARY_SLICE_ENTRIES;
+use base::sync::{Mutex, lock, rank};
+use store::rows::DisconnectReason;
 
 /// Memory of a sample of a flush: its node and its thread, encoded and decoded.
 const SAMPLE_BYTES: usize = 64;

@@ -7,7 +7,7 @@ use profiler_core::limits::MESSAGE_BYTES_TARGET;
 use profiler_core::wire::{Marks, dictionary_since, encode_cycle, encode_weights, v1};
 use profiler_core::{CallTrie, Delta, NodeId, SymbolTable, TimeRange};
 
-use crate::limits::{PUSHED_NODES_MAX, PUSHED_TABLES_BYTES_MAX};
+use base::limits::{PUSHED_NODES_MAX, PUSHED_TABLES_BYTES_MAX};
 
 /// Memory of a frame and of a node, besides texts.
 const FRAME_BYTES: usize = 128;

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::limits::WEIGHED_NAMES_MAX;
+use base::limits::WEIGHED_NAMES_MAX;
 
 /// The name of the values of all other names.
 pub(super) const OVERFLOW: &str = "[overflow]";

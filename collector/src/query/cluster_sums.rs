@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use super::QueryError;
 use super::table_reader::{PieceFile, ScanFilter, TableReader};
 use super::weight_sums::Sums;
-use crate::store::{Piece, SumTable};
 use crate::sum_cluster::{ClusterRequest, SamplePiece, StoreSamples, SumCluster};
+use store::{Piece, SumTable};
 
 /// Adds the rows of a scan by a cluster. Returns the number of unknown nodes; `None` if nothing was added: the files
 /// are too small for a cluster, or it failed.

@@ -10,8 +10,8 @@ use super::ended_each::EndedTasks;
 use super::table_reader::Cancel;
 use super::task_durations::TaskDurationsQuery;
 use super::timeline::{Steps, coarsest_in};
-use crate::limits::DURATION_BUCKETS_MAX;
 use crate::state::CollectorState;
+use base::limits::DURATION_BUCKETS_MAX;
 
 /// A histogram: buckets with the number of tasks in each.
 pub(crate) type BucketCounts = BTreeMap<u32, u64>;

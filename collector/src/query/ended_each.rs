@@ -12,10 +12,10 @@ use super::ended_tasks::scan_ended;
 use super::table_reader::{Cancel, TableReader};
 use super::tasks::counts_sum;
 use crate::ledger::{TaskFilter, TaskSnapshot, bucket, counts_in};
-use crate::rows::TaskRow;
 use crate::state::CollectorState;
-use crate::store::{Coverage, Plan, Second, SumTable, Tier};
-use crate::sync::read;
+use base::sync::read;
+use store::rows::TaskRow;
+use store::{Coverage, Plan, Second, SumTable, Tier};
 
 /// Tasks of one name that ended in one period with one outcome; a name may come several times.
 pub(super) struct EndedGroup<'a> {

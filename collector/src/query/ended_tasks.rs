@@ -10,9 +10,9 @@ use super::by_name::ByName;
 use super::table_reader::{Rows, ScanFilter, TableReader};
 use crate::ledger::{NameTotal, PhaseTotal, TaskFilter};
 use crate::state::CollectorState;
-use crate::store::{Batch, SumTable};
-use crate::sync::read;
 use crate::tree::TopNode;
+use base::sync::read;
+use store::{Batch, SumTable};
 
 impl CollectorState {
     /// Adds what the tables have counted, by name.

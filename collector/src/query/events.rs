@@ -9,9 +9,9 @@ use super::labels::LabelFilter;
 use super::params::{Params, choose};
 use super::tasks::limit;
 use crate::events::{Event, EventKind, Subject};
-use crate::rows::Names;
 use crate::state::CollectorState;
-use crate::sync::lock;
+use base::sync::lock;
+use store::rows::Names;
 
 /// The events to keep; an empty list keeps all. An event without the property that a filter names
 /// is dropped.

@@ -14,14 +14,14 @@ use super::labels::{WorkerAttributes, known_key};
 use super::params::Params;
 use super::profile::{ProfileQuery, sample_columns};
 use super::table_reader::{Cancel, ScanFilter, TableReader};
-use crate::id_set::IdSet;
 use crate::ledger::EXECUTE;
-use crate::limits::{GROUPED_SUMS_MAX, GROUPS_MAX};
 use crate::state::CollectorState;
-use crate::store::SumTable;
-use crate::sync::read;
 use crate::tree::{Excerpt, PhaseFilter, SampleScope, TopNode};
 use crate::windows::WindowSnapshot;
+use base::id_set::IdSet;
+use base::limits::{GROUPED_SUMS_MAX, GROUPS_MAX};
+use base::sync::read;
+use store::SumTable;
 
 /// The group of workers without a value.
 const NO_VALUE: &str = "[none]";

@@ -4,7 +4,7 @@ use regex::{Regex, RegexBuilder};
 
 use super::QueryError;
 use super::error::echo;
-use crate::limits::{MATCHER_PATTERN_BYTES_MAX, MATCHERS_BYTES_MAX, MATCHERS_MAX};
+use base::limits::{MATCHER_PATTERN_BYTES_MAX, MATCHERS_BYTES_MAX, MATCHERS_MAX};
 
 /// How a matcher compares.
 #[derive(Clone, Debug)]

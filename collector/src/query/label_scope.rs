@@ -7,8 +7,8 @@ use profiler_core::{Filter, StateSet};
 
 use super::QueryError;
 use super::label_matchers::LabelMatchers;
-use crate::limits::MATCHED_TASKS_MAX;
 use crate::state::CollectorState;
+use base::limits::MATCHED_TASKS_MAX;
 
 /// Time outside of tasks, where a task is named.
 pub(super) const NO_TASK: &str = "[no task]";

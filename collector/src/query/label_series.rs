@@ -9,8 +9,8 @@ use super::label_matchers::LabelMatchers;
 use super::label_scope::{LabelScope, TASK_LABEL};
 use super::table_reader::Cancel;
 use super::timeline::{Steps, TimelineAnswer, TimelineQuery};
-use crate::limits::GROUPS_MAX;
 use crate::state::CollectorState;
+use base::limits::GROUPS_MAX;
 
 const SECOND_NS: f64 = 1e9;
 

@@ -8,9 +8,9 @@ use super::QueryError;
 use super::error::echo;
 use super::params::Params;
 use super::suggest::nearest;
-use crate::rows::Names;
 use crate::state::CollectorState;
-use crate::sync::lock;
+use base::sync::lock;
+use store::rows::Names;
 
 /// The forms of `label`, for error texts.
 const LABEL_ALLOWED: [&str; 2] = ["KEY=VALUE", "KEY=* for any value"];

@@ -8,10 +8,10 @@ use super::QueryError;
 use super::error::echo;
 use super::labels::labeled;
 use super::suggest::nearest;
-use crate::limits::FILTER_VALUES_MAX;
-use crate::rows::Names;
 use crate::state::CollectorState;
-use crate::sync::read;
+use base::limits::FILTER_VALUES_MAX;
+use base::sync::read;
+use store::rows::Names;
 
 /// One request's parameters, all of known names.
 #[derive(Clone, Copy, Debug)]

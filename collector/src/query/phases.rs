@@ -5,8 +5,8 @@ use profiler_core::task::PHASES;
 use super::QueryError;
 use super::params::{Params, unknown};
 use crate::state::CollectorState;
-use crate::sync::read;
 use crate::tree::PhaseFilter;
+use base::sync::read;
 
 /// The phases that the parameters name, all of them known.
 pub(crate) fn parse_phases(

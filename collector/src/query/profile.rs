@@ -20,16 +20,16 @@ use super::thread_profile::ThreadFilter;
 use super::unnamed::Unnamed;
 use super::view::{VIEW_NAMES, parse_view};
 use super::weight_sums::Sums;
-use crate::id_set::IdSet;
-use crate::limits::QUERY_BYTES_MAX;
-use crate::naming::Naming;
-use crate::rows::{Names, StoredWindow};
 use crate::state::CollectorState;
-use crate::store::{Column, Coverage, Measure, Piece, Plan, Second, SumTable, Tier, WorkerNumber};
 use crate::sum_cluster::SumCluster;
-use crate::sync::read;
 use crate::tree::{PhaseFilter, ProfileForm, SampleScope, TopNode};
 use crate::windows::WindowSnapshot;
+use base::id_set::IdSet;
+use base::limits::QUERY_BYTES_MAX;
+use base::sync::read;
+use naming::Naming;
+use store::rows::{Names, StoredWindow};
+use store::{Column, Coverage, Measure, Piece, Plan, Second, SumTable, Tier, WorkerNumber};
 
 /// Kind of the nodes of an answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -11,12 +11,12 @@ use super::range::{RANGE_NAMES, asked_range};
 use super::table_reader::Cancel;
 use super::tasks::TaskQuery;
 use crate::ledger::{OutcomeCounts, TaskFilter};
-use crate::limits::{AHEAD_MAX, PROGRESS_STARTS_MAX, nanoseconds};
-use crate::rows::{ExpectedRow, Names};
 use crate::session::{Presence, SessionCell};
 use crate::state::CollectorState;
-use crate::store::Second;
-use crate::sync::{lock, read};
+use base::limits::{AHEAD_MAX, PROGRESS_STARTS_MAX, nanoseconds};
+use base::sync::{lock, read};
+use store::Second;
+use store::rows::{ExpectedRow, Names};
 
 /// A query for progress.
 #[derive(Clone, PartialEq, Eq, Debug)]

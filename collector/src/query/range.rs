@@ -9,10 +9,10 @@ use profiler_core::{TimeRange, Timestamp};
 use super::QueryError;
 use super::error::echo;
 use super::params::{Params, RangeText, unknown};
-use crate::limits::TIMELINE_STEPS_MAX;
-use crate::rows::RunRow;
 use crate::state::CollectorState;
-use crate::sync::read;
+use base::limits::TIMELINE_STEPS_MAX;
+use base::sync::read;
+use store::rows::RunRow;
 
 /// Parameters of every query about a span of time.
 pub(crate) const RANGE_NAMES: [&str; 3] = ["from", "to", "run"];

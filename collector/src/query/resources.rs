@@ -11,11 +11,11 @@ use super::range::{RANGE_NAMES, asked_range, asked_runs, parse_step_ns};
 use super::table_format::TableFormat;
 use super::table_reader::{Cancel, TableReader};
 use super::tasks::seconds_touched;
-use crate::limits::{RESOURCE_POINTS_DEFAULT, RESOURCE_POINTS_MAX};
-use crate::rows::{Names, ResourceRow};
 use crate::state::CollectorState;
-use crate::store::{Coverage, Plan, RowScan, TableName};
-use crate::sync::{lock, read};
+use base::limits::{RESOURCE_POINTS_DEFAULT, RESOURCE_POINTS_MAX};
+use base::sync::{lock, read};
+use store::rows::{Names, ResourceRow};
+use store::{Coverage, Plan, RowScan, TableName};
 
 /// Default steps: the first that is not too small is used.
 const STEPS_MS: [u64; 15] = [
@@ -102,7 +102,7 @@ impl ResourceQuery {
     }
 }
 
-fn span_of_run(run: &crate::rows::RunRow, now: Timestamp) -> (Option<String>, TimeRange) {
+fn span_of_run(run: &store::rows::RunRow, now: Timestamp) -> (Option<String>, TimeRange) {
     (Some(format!("{}@{}", run.run.name, run.id())), run.range(now))
 }
 

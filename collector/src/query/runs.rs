@@ -11,9 +11,9 @@ use super::QueryError;
 use super::error::echo;
 use super::params::{Params, RangeText, unknown};
 use super::range::asked_runs;
-use crate::rows::RunRow;
 use crate::state::CollectorState;
-use crate::sync::read;
+use base::sync::read;
+use store::rows::RunRow;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -10,18 +10,18 @@ use profiler_core::{NodeId, TimeRange, Timestamp, WorkerId};
 
 use super::QueryError;
 use super::tasks::seconds_touched;
-use crate::id_set::IdSet;
 use crate::ledger::{NewestTasks, TaskFilter, TaskSnapshot};
-use crate::log_limit::{Admitted, LineLimit};
-use crate::rows::TaskRow;
 use crate::state::CollectorState;
-use crate::store::{
+use crate::telemetry::RowSnapshot;
+use crate::windows::WindowSnapshot;
+use base::id_set::IdSet;
+use base::log_limit::{Admitted, LineLimit};
+use store::rows::TaskRow;
+use store::{
     Batch, Column, Coverage, FileEntry, ListRow, LostLog, Manifest, NewestTaskScan, Period, Piece,
     Plan, RowScan, Scan, SealedTask, Second, StoreError, SumTable, TableName, Tables, TaskScan,
     Tier, UnionPart, WorkerNumber,
 };
-use crate::telemetry::RowSnapshot;
-use crate::windows::WindowSnapshot;
 
 /// Any query about a damaged file causes this line.
 static MISSING: LineLimit = LineLimit::new();

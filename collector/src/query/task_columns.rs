@@ -10,8 +10,8 @@ use profiler_core::{Epoch, Outcome, Timestamp, WorkerId};
 use super::QueryError;
 use super::table_reader::Cancel;
 use super::tasks::TaskQuery;
-use crate::rows::TaskRow;
 use crate::state::CollectorState;
+use store::rows::TaskRow;
 
 /// Most distinct names and most distinct threads; further ones share the first entry.
 const TEXTS_MAX: usize = 100_000;

@@ -19,10 +19,10 @@ use super::table_reader::Cancel;
 use super::task_durations::{QUANTILES, quantiles_ns};
 use super::tasks::limit_to;
 use crate::ledger::{DurationHistogram, TaskFilter};
-use crate::limits::{COMPARED_NAMES_DEFAULT, COMPARED_SLICES, LEDGER_NAMES_MAX};
 use crate::significance::{Evidence, Levels, Share, Significance};
 use crate::state::CollectorState;
-use crate::store::Tier;
+use base::limits::{COMPARED_NAMES_DEFAULT, COMPARED_SLICES, LEDGER_NAMES_MAX};
+use store::Tier;
 
 /// Smaller changes of a quantile are never reported: buckets are 0.1 % wide, and nobody acts on less.
 const CHANGE_MIN: f64 = 0.01;

@@ -9,8 +9,8 @@ use super::range::{asked_range, parse_step_ns};
 use super::table_reader::Cancel;
 use super::timeline::{Steps, chosen_step_ns, coarsest_in};
 use crate::ledger::{DurationHistogram, TaskFilter};
-use crate::limits::DURATION_STEPS_DEFAULT;
 use crate::state::CollectorState;
+use base::limits::DURATION_STEPS_DEFAULT;
 
 /// The quantiles of an answer.
 pub(super) const QUANTILES: [f64; 3] = [0.5, 0.9, 0.99];

@@ -17,11 +17,11 @@ use crate::ledger::{
     EXECUTE, LongestTasks, NameTotal, NewestTasks, OutcomeCounts, PhaseTotal, Selection,
     TaskFilter, TaskOrder, TaskSnapshot, counts_in, overlaps,
 };
-use crate::limits::{TASK_COLUMNS_MAX, TASK_ROWS_DEFAULT, TASK_ROWS_MAX};
-use crate::rows::{Names, TaskRow};
 use crate::state::CollectorState;
-use crate::store::{Coverage, Plan, Second, SumTable};
-use crate::sync::read;
+use base::limits::{TASK_COLUMNS_MAX, TASK_ROWS_DEFAULT, TASK_ROWS_MAX};
+use base::sync::read;
+use store::rows::{Names, TaskRow};
+use store::{Coverage, Plan, Second, SumTable};
 
 /// A query to the ledger.
 #[derive(Clone, PartialEq, Eq, Debug)]

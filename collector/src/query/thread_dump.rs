@@ -9,10 +9,10 @@ use profiler_core::{Epoch, Frame, FrameKind, NodeId, State, ThreadKind, ThreadSn
 use super::QueryError;
 use super::params::{Filters, Params, known_tasks, known_workers};
 use crate::agent_control::ThreadDumpResult;
-use crate::limits::THREAD_DUMP_THREADS_MAX;
-use crate::rows::Names;
 use crate::state::CollectorState;
 use crate::tree::Excerpt;
+use base::limits::THREAD_DUMP_THREADS_MAX;
+use store::rows::Names;
 
 /// The requested threads.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -19,13 +19,13 @@ use super::params::Params;
 use super::profile::{ProfileQuery, sample_columns};
 use super::table_reader::{Cancel, ScanFilter, TableReader};
 use super::time::format_time;
-use crate::id_set::IdSet;
-use crate::limits::{PROFILE_SECONDS_MAX as SECONDS_MAX, THREAD_PROFILE_ROWS_MAX};
 use crate::state::CollectorState;
-use crate::store::{Batch, Column, SumTable};
-use crate::sync::read;
 use crate::tree::{Excerpt, TopNode};
 use crate::windows::WindowSnapshot;
+use base::id_set::IdSet;
+use base::limits::{PROFILE_SECONDS_MAX as SECONDS_MAX, THREAD_PROFILE_ROWS_MAX};
+use base::sync::read;
+use store::{Batch, Column, SumTable};
 
 /// Name of the leaf with time of which other threads of the task have the stacks too.
 const NOT_TOLD_APART: &str = "[threads not told apart]";

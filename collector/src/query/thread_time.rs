@@ -11,14 +11,14 @@ use super::QueryError;
 use super::params::{Filters, Params, known_workers};
 use super::range::{RANGE_NAMES, asked_range};
 use super::table_reader::{Cancel, ScanFilter, TableReader};
-use crate::id_set::IdSet;
 use crate::ledger::EXECUTE;
-use crate::limits::{THREAD_TIME_SUMS_MAX, THREAD_TIME_THREADS_MAX};
 use crate::state::CollectorState;
-use crate::store::{Column, Coverage, Measure, SumTable};
-use crate::sync::read;
 use crate::tree::Excerpt;
 use crate::windows::WindowSnapshot;
+use base::id_set::IdSet;
+use base::limits::{THREAD_TIME_SUMS_MAX, THREAD_TIME_THREADS_MAX};
+use base::sync::read;
+use store::{Column, Coverage, Measure, SumTable};
 
 /// The name of the threads past the limit.
 const OTHERS: &str = "[other]";

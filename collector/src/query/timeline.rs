@@ -13,13 +13,13 @@ use super::profile::Provenance;
 use super::range::{RANGE_NAMES, asked_range, parse_step_ns};
 use super::table_format::TableFormat;
 use super::table_reader::{Cancel, ScanFilter, TableReader};
-use crate::limits::{TIMELINE_SERIES_MAX, TIMELINE_STEPS_MAX};
-use crate::rows::StoredWindow;
 use crate::state::CollectorState;
-use crate::store::{Column, SumTable, Tier, WorkerNumber};
-use crate::sync::read;
 use crate::tree::{PhaseFilter, TopNode};
 use crate::windows::WindowSnapshot;
+use base::limits::{TIMELINE_SERIES_MAX, TIMELINE_STEPS_MAX};
+use base::sync::read;
+use store::rows::StoredWindow;
+use store::{Column, SumTable, Tier, WorkerNumber};
 
 /// Default steps: the first that is not too small is used.
 const STEPS_S: [u64; 14] =

@@ -2,10 +2,10 @@
 
 use profiler_core::{Ticks, TimeRange};
 
-use crate::rows::Names;
 use crate::session::Presence;
 use crate::state::CollectorState;
-use crate::sync::{lock, read};
+use base::sync::{lock, read};
+use store::rows::Names;
 
 /// Sums over all sessions, and sizes of what is retained.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]

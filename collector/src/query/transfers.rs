@@ -15,14 +15,14 @@ use super::table_format::TableFormat;
 use super::table_reader::{Cancel, ScanFilter, TableReader};
 use super::tasks::{limit, seconds_touched};
 use crate::ledger::TaskFilter;
-use crate::limits::LINKS_IN_ANSWER_MAX;
-use crate::rows::{Names, TaskRow, TransferRow};
 use crate::state::CollectorState;
-use crate::store::{
+use crate::telemetry::LinkSum;
+use base::limits::LINKS_IN_ANSWER_MAX;
+use base::sync::read;
+use store::rows::{Names, TaskRow, TransferRow};
+use store::{
     Coverage, Plan, RowScan, Second, SumTable, TableName, TransferMeasure, transfer_measure,
 };
-use crate::sync::read;
-use crate::telemetry::LinkSum;
 
 /// A query for transfers.
 #[derive(Clone, PartialEq, Eq, Debug)]

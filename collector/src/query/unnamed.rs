@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use profiler_core::{CodePlace, FrameKind, Profile};
 
-use crate::limits::UNNAMED_MODULES_MAX;
-use crate::naming::{Missing, Naming};
+use base::limits::UNNAMED_MODULES_MAX;
+use naming::{Missing, Naming};
 
 /// Own time of a profile in functions without a name.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

@@ -6,7 +6,7 @@ use profiler_core::StateSet;
 use super::QueryError;
 use super::error::echo;
 use super::params::Params;
-use crate::limits::VIEW_PATTERNS_MAX;
+use base::limits::VIEW_PATTERNS_MAX;
 
 /// Their names.
 pub(super) const VIEW_NAMES: [&str; 8] =

@@ -3,7 +3,7 @@
 use profiler_core::{NodeId, State, StateSet, Weight};
 
 use super::QueryError;
-use crate::id_set::IdSet;
+use base::id_set::IdSet;
 
 /// Nanoseconds by node, dense, for each requested state. Adding a row adds to one number, in any
 /// order of rows. Pages that no row touches take no memory.

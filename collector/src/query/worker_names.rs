@@ -8,8 +8,8 @@ use api::{LabelCount, WorkerName, WorkerNamesAnswer};
 use super::QueryError;
 use super::params::Params;
 use super::tasks::limit_to;
-use crate::limits::{WORKER_NAMES_DEFAULT, WORKER_NAMES_MAX};
 use crate::state::CollectorState;
+use base::limits::{WORKER_NAMES_DEFAULT, WORKER_NAMES_MAX};
 
 /// A query for names.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -11,11 +11,11 @@ use super::QueryError;
 use super::params::{Params, known_workers};
 use super::tasks::limit_to;
 use crate::ingest_status::IngestBlocked;
-use crate::limits::{SESSIONS_MAX, SILENT_AFTER, WORKERS_DEFAULT, nanoseconds};
-use crate::rows::{AgentInfo, DisconnectReason, Names};
 use crate::session::{Presence, Session, SessionCell};
 use crate::state::CollectorState;
-use crate::sync::{lock, read};
+use base::limits::{SESSIONS_MAX, SILENT_AFTER, WORKERS_DEFAULT, nanoseconds};
+use base::sync::{lock, read};
+use store::rows::{AgentInfo, DisconnectReason, Names};
 
 /// The mode of a sampler that takes all stacks.
 const FULL_MODE: &str = "full";

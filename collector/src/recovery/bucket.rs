@@ -6,10 +6,10 @@ use std::path::Path;
 
 use super::{DataError, create_folder};
 use crate::collector::{Collector, Settings};
-use crate::store::bucket::{self, LogState, Owner, TableCache};
-use crate::store::wal::{self, BucketDisk, LocalDisk, LogDisk};
-use crate::store::{Ack, Objects, StoreGuard, StoreName, StorePlace, Tables};
-use crate::sync::lock;
+use base::sync::lock;
+use store::bucket::{self, LogState, Owner, TableCache};
+use store::wal::{self, BucketDisk, LocalDisk, LogDisk};
+use store::{Ack, Objects, StoreGuard, StoreName, StorePlace, Tables};
 
 /// A store that other machines can reach.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -21,8 +21,8 @@ pub struct StoreOptions {
     /// Meaning of an acknowledgment.
     pub ack: Ack,
     /// Most bytes of tables that are kept near. Default:
-    /// [`TABLE_CACHE_BYTES`](crate::limits::TABLE_CACHE_BYTES) in the data folder, or
-    /// [`TABLE_CACHE_MEMORY_BYTES`](crate::limits::TABLE_CACHE_MEMORY_BYTES) in memory.
+    /// [`TABLE_CACHE_BYTES`](base::limits::TABLE_CACHE_BYTES) in the data folder, or
+    /// [`TABLE_CACHE_MEMORY_BYTES`](base::limits::TABLE_CACHE_MEMORY_BYTES) in memory.
     pub cache_bytes: Option<u64>,
 }
 

@@ -18,12 +18,12 @@ use profiler_core::wire::v1::{self, collector_message::Kind};
 use proptest::prelude::*;
 
 use super::*;
-use crate::clock::Clock;
 use crate::ingest::{AttachError, Attachment, ReceivedFlush, StreamError};
-use crate::store::wal::NotLogged;
-use crate::store::wal::sim::{Crash, Fault, Files, Operation, SimDisk, crash_image};
-use crate::store::{self, Second};
 use crate::testing::{TestWorker, at, at_once};
+use base::clock::Clock;
+use store::wal::NotLogged;
+use store::wal::sim::{Crash, Fault, Files, Operation, SimDisk, crash_image};
+use store::{self, Second};
 
 const GOLDEN: &str =
     concat!(env!("CARGO_MANIFEST_DIR"), "/src/store/wal/golden/00000000000000000001.wal");

@@ -19,12 +19,12 @@ use super::error::ErrorAnswer;
 use super::gate::Caller;
 use super::gzip;
 use crate::identity::Identity;
-use crate::limits::{
+use crate::shares::{Account, Accounts, MemoryPool, Quota, Reservation, Slot, SlotPool, Turn};
+use base::limits::{
     ANSWER_BYTES_MAX, ANSWER_PIECE_BYTES, ANSWER_RETRY_EVERY, ANSWER_UNCOUNTED_BYTES,
     QUERY_WAIT_MAX,
 };
-use crate::shares::{Account, Accounts, MemoryPool, Quota, Reservation, Slot, SlotPool, Turn};
-use crate::sync::{Mutex, lock, rank};
+use base::sync::{Mutex, lock, rank};
 
 /// A pool of slots for some routes.
 #[derive(Clone)]

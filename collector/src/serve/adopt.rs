@@ -18,10 +18,10 @@ use super::sql::{kept_variables, read};
 use crate::Retention;
 use crate::adoption::StoreWatch;
 use crate::collector::Collector;
-use crate::limits::{ADOPT_MESSAGE_BYTES_MAX, ADOPT_TIME_MAX};
 use crate::recovery::StoreOptions;
-use crate::store::StoreName;
-use crate::sync::{Mutex, lock, rank};
+use base::limits::{ADOPT_MESSAGE_BYTES_MAX, ADOPT_TIME_MAX};
+use base::sync::{Mutex, lock, rank};
+use store::StoreName;
 
 /// When and how stores of dead collectors are adopted.
 #[derive(Clone, PartialEq, Eq, Debug)]

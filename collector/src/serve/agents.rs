@@ -16,8 +16,8 @@ use super::error::ErrorAnswer;
 use super::reader::{Pairs, Reader, pairs_of};
 use crate::audit;
 use crate::ingest::PendingThreadDump;
-use crate::limits::{BODY_BYTES_MAX, CONTROL_WAIT_MAX};
 use crate::query::{ThreadDumpQuery, parse_change, parse_workers};
+use base::limits::{BODY_BYTES_MAX, CONTROL_WAIT_MAX};
 
 pub(super) fn routes() -> Router<Reader> {
     Router::new()

@@ -5,7 +5,7 @@ use axum::http::{HeaderMap, HeaderValue, Uri, header};
 use zeroize::Zeroizing;
 
 use crate::auth::SessionSecret;
-use crate::limits::LOGIN_MAX;
+use base::limits::LOGIN_MAX;
 
 /// The name, without the port. Cookies of one host are shared by its ports, so that two collectors on
 /// one machine need two names.

@@ -19,9 +19,9 @@ use tonic::codegen::Service as _;
 use super::*;
 use crate::sealing::SealError;
 #[cfg(emberline_fuzzing)]
-use crate::store::is_decoding;
-use crate::store::wal::sim::SimDisk;
-use crate::store::{Objects, StoreGuard};
+use store::is_decoding;
+use store::wal::sim::SimDisk;
+use store::{Objects, StoreGuard};
 
 /// Most bytes of an answer that are read.
 const ANSWER_BYTES_MAX: usize = 64 << 20;

@@ -18,17 +18,17 @@ use super::{
     access, agents, answer, file_paths, grafana, histogram_log, live_profile, metrics, page,
     session, sql, sse, symbols, tables, tasks_firefox, telemetry,
 };
-use crate::clock::Clock;
 use crate::follow::Follower;
-use crate::limits::{
-    CONTROL_REQUESTS_MAX, EVENT_SUBSCRIBERS_MAX, LIVE_PROFILES_MAX, PAGES_MAX, QUERIES_MAX,
-    QUERIES_WAITING_MAX,
-};
 use crate::query::{
     DurationsFormat, TaskComparisonQuery, TaskDurationsQuery, TaskFormat, TaskQuery,
     ThreadTimeQuery, TimelineQuery, WorkerNamesQuery, WorkersQuery,
 };
 use crate::shares::Quota;
+use base::clock::Clock;
+use base::limits::{
+    CONTROL_REQUESTS_MAX, EVENT_SUBSCRIBERS_MAX, LIVE_PROFILES_MAX, PAGES_MAX, QUERIES_MAX,
+    QUERIES_WAITING_MAX,
+};
 
 /// For everything but flame graphs: no script at all.
 const PLAIN_POLICY: HeaderValue = HeaderValue::from_static("default-src 'none'");

@@ -32,15 +32,15 @@ use crate::agent_control::ControlStream;
 use crate::collector::Collector;
 use crate::identity::Identity;
 use crate::ingest::{AttachError, Attachment, OpenStream, ReceivedFlush, StaleStream, StreamError};
-use crate::limits::{
+use crate::session::HelloError;
+use crate::shares::{Account, DecodeBudget, MemoryPool, Quota};
+use base::limits::{
     ANSWERS_MAX, BEGUN_BYTES_MAX, DICTIONARY_SLICE_ENTRIES, FLUSH_BYTES_PER_BATCH_MAX,
     FLUSHES_PER_BATCH_MAX, HELLO_MAX, SILENCE_MAX, SILENT_AFTER,
 };
-use crate::log_limit::{Admitted, LineLimit};
-use crate::rows::DisconnectReason;
-use crate::session::HelloError;
-use crate::shares::{Account, DecodeBudget, MemoryPool, Quota};
-use crate::store::wal::NotLogged;
+use base::log_limit::{Admitted, LineLimit};
+use store::rows::DisconnectReason;
+use store::wal::NotLogged;
 
 /// Path of the one method of the service.
 const ATTACH_PATH: &str = "/emberline.v1.Ingest/Attach";

@@ -21,8 +21,8 @@ use super::origin::is_from_other_site;
 use super::return_path::{self, ReturnPath};
 use crate::auth::{Denied, TokenRecord};
 use crate::identity::Identity;
-use crate::limits::LOGIN_BODY_BYTES_MAX;
-use crate::log_limit::{Admitted, LineLimit};
+use base::limits::LOGIN_BODY_BYTES_MAX;
+use base::log_limit::{Admitted, LineLimit};
 
 const DOCUMENT: &str = include_str!("login/document.html");
 const STYLE: &str = include_str!("login/login.css");

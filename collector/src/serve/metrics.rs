@@ -26,10 +26,10 @@ use super::reader::{Reader, blocking};
 use crate::collector::Collector;
 use crate::forward::Protocol;
 use crate::ingest_status::Cause;
-use crate::limits::SCRAPES_MAX;
 use crate::pushed::PushCounts;
 use crate::query::CollectorTotals;
-use crate::store::{BucketOperation, BucketTraffic};
+use base::limits::SCRAPES_MAX;
+use store::{BucketOperation, BucketTraffic};
 
 /// Media type that a scraper accepts if it reads OpenMetrics.
 const OPEN_METRICS: &str = "application/openmetrics-text";

@@ -74,7 +74,6 @@ pub use self::front::{
     Listen, ListenError, TlsOptions, keep_files_private, raise_descriptor_limit,
 };
 use self::gate::Gate;
-#[cfg(feature = "simulation")]
 use self::ingest::Ingest;
 use self::origin::PublicNames;
 pub use self::page::report_document;
@@ -83,20 +82,21 @@ use self::reader::Reader;
 use self::sql::Sql;
 pub use self::sql::{SQL_CORRUPT_FILE, SqlProgram};
 use self::symbol_fetch::fetch_symbols;
+use crate::Retention;
 use crate::auth::{TokenFileError, TokenSource, Tokens};
-use crate::clock::Clock;
 use crate::collector::{Collector, Settings};
 use crate::follow::{FollowError, FollowOptions, Follower};
-use crate::heartbeat::Pulse;
-use crate::limits::{
-    EXPOSED_WARNING_EVERY, FIND_SYMBOLS_EVERY, GRACE, SEAL_AT_END_MAX, SHUTDOWN_MAX, SWEEP_EVERY,
-};
-use crate::naming::{Naming, SymbolSource};
 use crate::recovery::{DataError, StoreOptions, no_folder};
 use crate::sealing::SealerThread;
 use crate::shares::QuotaSettings;
 use crate::sum_cluster::SumCluster;
-use crate::{Limits, Retention};
+use base::clock::Clock;
+use base::heartbeat::Pulse;
+use base::limits::Limits;
+use base::limits::{
+    EXPOSED_WARNING_EVERY, FIND_SYMBOLS_EVERY, GRACE, SEAL_AT_END_MAX, SHUTDOWN_MAX, SWEEP_EVERY,
+};
+use naming::{Naming, SymbolSource};
 
 /// The default port of a collector.
 pub const PORT_DEFAULT: u16 = 4747;
@@ -139,7 +139,7 @@ pub struct ServeOptions {
     /// Quotas of each identity without its own, where they differ from the defaults.
     pub quotas: QuotaSettings,
     /// How long data is retained. Without [`ServeOptions::data`], tables take at most
-    /// [`MEMORY_TABLES_BYTES_MAX`](crate::limits::MEMORY_TABLES_BYTES_MAX).
+    /// [`MEMORY_TABLES_BYTES_MAX`](base::limits::MEMORY_TABLES_BYTES_MAX).
     pub retention: Retention,
     /// The fleet's clock.
     pub clock: Clock,

@@ -21,12 +21,12 @@ use super::long_query::{ShortAllowance, ShortMax};
 use super::sql::Sql;
 use crate::collector::Collector;
 use crate::identity::Identity;
-use crate::limits::{
+use crate::query::{Allowance, Cancel};
+use crate::shares::{Account, SlotPool, Turns};
+use base::limits::{
     CONTROL_REQUESTS_MAX, LONG_QUERIES_MAX, LONG_QUERY_WAIT_MAX, QUERIES_MAX, QUERIES_WAITING_MAX,
     QUERY_WAIT_MAX, TASK_ROWS_DEFAULT,
 };
-use crate::query::{Allowance, Cancel};
-use crate::shares::{Account, SlotPool, Turns};
 
 /// The parameters of a query, and the identity that asks.
 pub(super) struct Pairs {

@@ -2,7 +2,7 @@
 
 use axum::http::Uri;
 
-use crate::limits::RETURN_PATH_BYTES_MAX;
+use base::limits::RETURN_PATH_BYTES_MAX;
 
 /// The parameter of the login's address.
 pub(super) const PARAMETER: &str = "next";

@@ -8,7 +8,7 @@ use axum::http::{HeaderValue, header};
 use axum::response::Response;
 use hyper::body::{Frame, SizeHint};
 
-use crate::limits::ANSWER_PIECE_BYTES;
+use base::limits::ANSWER_PIECE_BYTES;
 
 type Revoked = Pin<Box<dyn Future<Output = ()> + Send>>;
 

@@ -27,12 +27,12 @@ use super::reader::Reader;
 use super::tables::content_type;
 use crate::audit;
 use crate::identity::Identity;
-use crate::limits::{
+use crate::query::TableFormat;
+use base::limits::{
     QUERY_WAIT_MAX, SQL_ANSWER_BYTES_MAX, SQL_MESSAGE_BYTES_MAX, SQL_QUERIES_MAX,
     SQL_QUERY_BYTES_MAX, SQL_ROWS_DEFAULT, SQL_ROWS_MAX, SQL_SEAL_EVERY, SQL_SEAL_MAX,
     SQL_TIME_MAX,
 };
-use crate::query::TableFormat;
 
 /// The program that answers queries in SQL.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -18,13 +18,13 @@ use tokio_stream::wrappers::ReceiverStream;
 use super::answer;
 use super::error::ErrorAnswer;
 use super::reader::{Pairs, Reader, pairs_of};
-use crate::clock::Clock;
 use crate::collector::Collector;
 use crate::events::{Event, Subscription};
-use crate::limits::{EVENTS_KEEP_ALIVE, KEEP_ALIVE_EVERY, PAGES_MAX, PULSE_EVERY};
 use crate::query::{EventFilter, no_parameters};
 use crate::shares::SlotPool;
-use crate::sync::read;
+use base::clock::Clock;
+use base::limits::{EVENTS_KEEP_ALIVE, KEEP_ALIVE_EVERY, PAGES_MAX, PULSE_EVERY};
+use base::sync::read;
 
 /// Events that wait for a subscriber's connection; later ones wait in its queue.
 const MESSAGES_WAITING_MAX: usize = 16;
@@ -178,7 +178,7 @@ mod tests {
 
     use super::*;
     use crate::collector::Settings;
-    use crate::sync::{lock, write};
+    use base::sync::{lock, write};
 
     /// Runs `work` on a thread until it waits for a lock that the caller holds. Then calls `meanwhile`, releases
     /// `held`, and waits for the end of the work.

@@ -9,9 +9,9 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use crate::audit;
 use crate::collector::Collector;
-use crate::limits::{FIND_SYMBOLS_EVERY, SYMBOL_AGENTS_MAX, SYMBOL_PIECE_WAIT_MAX};
-use crate::naming::AgentPiece;
 use crate::session::SessionCell;
+use base::limits::{FIND_SYMBOLS_EVERY, SYMBOL_AGENTS_MAX, SYMBOL_PIECE_WAIT_MAX};
+use naming::AgentPiece;
 
 /// Longest reason of an agent that is shown, in bytes.
 const REASON_BYTES_MAX: usize = 200;

@@ -16,9 +16,9 @@ use super::error::ErrorAnswer;
 use super::reader::{Asking, Pairs, Reader, blocking, pairs_of};
 use crate::audit;
 use crate::identity::Identity;
-use crate::limits::{BODY_BYTES_MAX, SYMBOL_PIECE_BYTES_MAX, nanoseconds};
-use crate::naming::{FetchError, Piece, UploadError};
 use crate::query::{SymbolUpload, no_parameters};
+use base::limits::{BODY_BYTES_MAX, SYMBOL_PIECE_BYTES_MAX, nanoseconds};
+use naming::{FetchError, Piece, UploadError};
 
 pub(super) fn routes() -> Router<Reader> {
     let pieces = Router::new()

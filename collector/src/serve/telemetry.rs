@@ -15,13 +15,13 @@ use super::reader::{Asking, Pairs, Reader, blocking};
 use super::{file_paths, sse, tables};
 use crate::audit;
 use crate::identity::Identity;
-use crate::limits::BODY_BYTES_MAX;
 use crate::query::{
     ProgressQuery, QueryError, ResourceQuery, TransferQuery, parse_run_start, parse_run_stop,
     parse_runs, recent_events,
 };
-use crate::rows::RunRow;
 use crate::state::CollectorState;
+use base::limits::BODY_BYTES_MAX;
+use store::rows::RunRow;
 
 pub(super) fn routes() -> Router<Reader> {
     Router::new()

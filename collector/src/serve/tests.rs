@@ -45,9 +45,9 @@ use tonic::Code;
 
 use self::client::{Client, Malformed, get};
 use super::*;
-use crate::limits::MEMORY_TABLES_BYTES_MAX;
 use crate::shares::Quota;
 use crate::testing::{TestWorker, at};
+use base::limits::MEMORY_TABLES_BYTES_MAX;
 
 /// Deadline of every wait.
 const PATIENCE: Duration = Duration::from_secs(20);

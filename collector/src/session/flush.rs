@@ -12,16 +12,16 @@ use profiler_core::{
 use prost::Message as _;
 
 use super::FlushBasis;
-use crate::late_hours::late_hours;
-use crate::limits::{
+use crate::tree::{Tree, TreeLock};
+use base::limits::{
     AHEAD_MAX, BEHIND_MAX, CYCLE_LATE_MAX, CYCLE_THREADS_MAX, LATE_HOURS_MAX, WAL_RECORD_BYTES_MAX,
     nanoseconds,
 };
-use crate::packed::PackedWeights;
-use crate::rows::{CheckedFlush, StoredWindow};
-use crate::store::wal;
-use crate::sync::read;
-use crate::tree::{Tree, TreeLock};
+use base::sync::read;
+use store::late_hours::late_hours;
+use store::packed::PackedWeights;
+use store::rows::{CheckedFlush, StoredWindow};
+use store::wal;
 
 /// Why a node of a decoded cycle can be translated.
 const KNOWN_NODE: &str = "decoding rejects nodes outside of the dictionary";

@@ -4,7 +4,7 @@ use profiler_core::limits::{LABELS_MAX, NAME_BYTES_MAX, WORKER_BYTES_MAX};
 use profiler_core::wire::{PROTOCOL, v1};
 use profiler_core::{Epoch, Timestamp, WorkerId};
 
-use crate::rows::AgentInfo;
+use store::rows::AgentInfo;
 
 /// A rejected Hello; the stream ends with it.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]

@@ -15,9 +15,9 @@ use profiler_core::{Epoch, Ticks, Timestamp, WorkerId};
 use tokio::sync::{OwnedMutexGuard, oneshot};
 
 use crate::agent_control::AgentControl;
-use crate::rows::{AgentInfo, Disconnect, DisconnectReason, FlushFacts, SessionRecord};
 use crate::shares::{Account, Quota, QuotaExceeded, SessionSlot};
-use crate::sync::{Mutex, lock, rank};
+use base::sync::{Mutex, lock, rank};
+use store::rows::{AgentInfo, Disconnect, DisconnectReason, FlushFacts, SessionRecord};
 
 pub(crate) use flush::FlushChecker;
 pub(crate) use hello::{HelloError, check_hello};

@@ -8,10 +8,10 @@ use profiler_core::{Epoch, Timestamp, WorkerId};
 
 use super::{Presence, Session, SessionCell};
 use crate::identity::Identity;
-use crate::limits::{EVICTED_SESSIONS_MAX, SESSIONS_SHARE_DIVISOR};
-use crate::rows::{AgentInfo, Disconnect, DisconnectReason};
 use crate::shares::Account;
-use crate::sync::{Mutex, lock};
+use base::limits::{EVICTED_SESSIONS_MAX, SESSIONS_SHARE_DIVISOR};
+use base::sync::{Mutex, lock};
+use store::rows::{AgentInfo, Disconnect, DisconnectReason};
 
 /// The session of a new stream.
 #[derive(Debug)]
@@ -253,7 +253,7 @@ struct Candidates<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rows::DisconnectReason;
+    use store::rows::DisconnectReason;
 
     fn open(registry: &mut Registry, worker: usize, account: &Arc<Account>) -> Option<Vec<String>> {
         let worker = WorkerId(format!("w-{worker:03}").into());

@@ -12,12 +12,12 @@ use profiler_core::limits::bounded;
 use super::rate::Rate;
 use super::{Quota, QuotaSettings, Quotas, TooFast, decode_budget};
 use crate::identity::Identity;
-use crate::limits::{
+use base::limits::{
     ACCOUNTS_MAX, ADDED_PER_FREE, AUDIT_TEXT_BYTES_MAX, QUOTA_LOG_EVERY, RESERVED_LINKS_MAX,
     RESERVED_NAMES_MAX, RESERVED_PHASES_MAX,
 };
-use crate::log_limit::{Admitted, LineLimit};
-use crate::sync::{Mutex, lock, rank};
+use base::log_limit::{Admitted, LineLimit};
+use base::sync::{Mutex, lock, rank};
 
 /// Memory of a node of the tree, roughly.
 const NODE_BYTES: u64 = 32;

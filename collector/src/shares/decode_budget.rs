@@ -10,7 +10,7 @@ use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::{Account, Quota};
-use crate::limits::{
+use base::limits::{
     DECODED_BYTES_MAX, DECODED_SMALL_BYTES, QUOTA_DECODED_BYTES_MIN, SMALL_MESSAGE_BYTES,
 };
 

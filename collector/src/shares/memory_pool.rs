@@ -11,8 +11,8 @@ use tokio::time::sleep;
 
 use super::{Account, Quota, SlotPool};
 use crate::identity::Identity;
-use crate::limits::{ROOM_RETRY_EVERY, WAITING_FOR_ROOM_MAX};
-use crate::sync::{Mutex, lock, rank};
+use base::limits::{ROOM_RETRY_EVERY, WAITING_FOR_ROOM_MAX};
+use base::sync::{Mutex, lock, rank};
 
 /// Time without progress after which memory is taken back, if others need it.
 const STALLED_AFTER: Duration = Duration::from_secs(1);

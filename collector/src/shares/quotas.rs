@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::limits::{
+use base::limits::{
     QUERIES_MAX, QUERIES_WAITING_MAX, QUOTA_BYTES_PER_SECOND, QUOTA_BYTES_PER_SECOND_MIN,
     QUOTA_DECODED_BYTES, QUOTA_DECODED_BYTES_MIN, QUOTA_NODES, QUOTA_RUNNING_BYTES,
     QUOTA_SYMBOL_BYTES, SESSIONS_MAX,

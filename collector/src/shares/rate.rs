@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use crate::limits::{QUOTA_BURST, QUOTA_WAIT_MAX};
-use crate::sync::{Mutex, lock, rank};
+use base::limits::{QUOTA_BURST, QUOTA_WAIT_MAX};
+use base::sync::{Mutex, lock, rank};
 
 /// A token bucket that holds what [`QUOTA_BURST`] brings. Amounts are charged before they are waited
 /// for, so those who wait need no queue: each waits until what was charged before it is paid.

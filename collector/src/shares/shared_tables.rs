@@ -10,7 +10,7 @@ use profiler_core::{PhaseInterval, TaskRecord, TaskTotals, TransferEvent};
 
 use super::{Account, SharedTable};
 use crate::state::CollectorState;
-use crate::sync::{read, write};
+use base::sync::{read, write};
 
 /// Tasks and sums that are looked up at once. A change of the tree waits for these at most.
 const LOOKED_UP_AT_ONCE: usize = 1_024;

@@ -6,7 +6,7 @@ use profiler_core::hash::KeyedMap;
 
 use super::{Account, Quota};
 use crate::identity::Identity;
-use crate::sync::{Mutex, lock, rank};
+use base::sync::{Mutex, lock, rank};
 
 /// A number of slots that peers take and return. One identity may take all of them; an eighth as many
 /// more are left to identities that hold less than half.

@@ -8,8 +8,8 @@ use tokio::sync::oneshot;
 
 use super::{Account, RoundRobin};
 use crate::identity::Identity;
-use crate::limits::SMALL_MESSAGE_BYTES;
-use crate::sync::{Mutex, lock, rank};
+use base::limits::SMALL_MESSAGE_BYTES;
+use base::sync::{Mutex, lock, rank};
 
 /// Like a semaphore, but fair between identities instead of between those who wait: one that asks a
 /// thousand times delays the others as much as one that asks once. One turn more is left to identities

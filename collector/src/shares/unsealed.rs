@@ -4,7 +4,7 @@ use profiler_core::hash::KeyedMap;
 
 use super::Account;
 use crate::identity::Identity;
-use crate::sync::{Mutex, lock, rank};
+use base::sync::{Mutex, lock, rank};
 
 /// The bytes of each identity that are in no table. When a sealing is behind, only the identity that sent most
 /// of them waits for it.

@@ -14,8 +14,8 @@ use object_store::{ObjectStoreExt as _, PutOptions, PutPayload};
 use super::faults::{DiskCondition, DiskFault, DiskFaultCounts, Operation, Synced};
 use super::log_files::LogFile;
 use super::tables::{TableFile, block};
-use crate::clock::Clock;
-use crate::sync::{Mutex, as_another_thread, lock, rank};
+use base::clock::Clock;
+use base::sync::{Mutex, as_another_thread, lock, rank};
 
 type Hook = Box<dyn FnMut() + Send>;
 

@@ -5,8 +5,8 @@ use std::mem;
 
 use super::disk::{Outcome, SimulatedDisk, State, finish};
 use super::faults::{DiskCondition, DiskFault, Operation, Synced};
-use crate::store::wal::LogDisk;
-use crate::sync::lock;
+use base::sync::lock;
+use store::wal::LogDisk;
 
 /// Free bytes of a disk with room.
 const FREE_BYTES: u64 = 1 << 40;

@@ -22,15 +22,15 @@ pub use self::faults::{DiskCondition, DiskFault, DiskFaultCounts};
 use self::stream::Stream;
 pub use self::stream::{Answer, StreamEnd};
 use crate::adoption;
-use crate::clock::Clock;
 use crate::collector::{Collector, Settings};
-use crate::limits::{Limits, TASK_ROWS_MAX};
 use crate::query::{Cancel, Format, ProfileQuery, TaskQuery, WorkersQuery};
 use crate::recovery::{DataError, log_in_store};
-use crate::store::bucket::{Bucket, Owner, Patience, TableCache};
-use crate::store::wal::LogDisk;
-use crate::store::{Objects, Retention, StoreGuard, Tables};
 use crate::tree::PhaseFilter;
+use base::clock::Clock;
+use base::limits::{Limits, TASK_ROWS_MAX};
+use store::bucket::{Bucket, Owner, Patience, TableCache};
+use store::wal::LogDisk;
+use store::{Objects, Retention, StoreGuard, Tables};
 
 /// Little, so that files leave the cache.
 const CACHE_BYTES: u64 = 64 << 10;

@@ -15,9 +15,9 @@ use tokio::sync::oneshot;
 use crate::collector::Collector;
 use crate::identity::{CertificateNames, Identity};
 use crate::ingest::{AttachError, Attachment, OpenStream, ReceivedFlush, StaleStream, StreamError};
-use crate::limits::FLUSHES_PER_BATCH_MAX;
-use crate::rows::DisconnectReason;
 use crate::session::Displaced;
+use base::limits::FLUSHES_PER_BATCH_MAX;
+use store::rows::DisconnectReason;
 
 /// Answer of a stream to its agent.
 #[derive(Clone, PartialEq, Debug)]

@@ -15,8 +15,8 @@ use tokio_stream::{Stream, StreamExt as _};
 
 use super::disk::{LatePut, Outcome, SimulatedDisk, dead, finish};
 use super::faults::{DiskFault, Operation, Synced};
-use crate::store::{Durability, StoreError};
-use crate::sync::lock;
+use base::sync::lock;
+use store::{Durability, StoreError};
 
 /// Where a bucket has the files of the log.
 const LOG_FOLDER: &str = "wal/";

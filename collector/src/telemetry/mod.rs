@@ -16,10 +16,10 @@ use profiler_core::{Epoch, ExpectedTasks, Telemetry, Timestamp, WorkerId};
 
 use self::holdings::{Candidate, Holdings, surplus};
 use crate::identity::Identity;
-use crate::limits::EXPECTATIONS_MAX;
-use crate::log_limit::{Admitted, LineLimit};
-use crate::rows::{ExpectedRow, ResourceRow, RunRow, TelemetryBatch, TransferRow};
-use crate::store::{Manifest, Second};
+use base::limits::EXPECTATIONS_MAX;
+use base::log_limit::{Admitted, LineLimit};
+use store::rows::{ExpectedRow, ResourceRow, RunRow, TelemetryBatch, TransferRow};
+use store::{Manifest, Second};
 
 pub(crate) use runs::{RunChange, Runs};
 pub(crate) use transfer_sums::LinkSum;

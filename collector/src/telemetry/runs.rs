@@ -7,8 +7,8 @@ use profiler_core::{Epoch, RunId, Timestamp, WorkerId};
 
 use super::holdings::{Candidate, Holdings, surplus};
 use crate::identity::Identity;
-use crate::log_limit::{Admitted, LineLimit};
-use crate::rows::{RunKey, RunRow};
+use base::log_limit::{Admitted, LineLimit};
+use store::rows::{RunKey, RunRow};
 
 /// Any agent can cause these lines.
 static DROPPED: LineLimit = LineLimit::new();
@@ -203,8 +203,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::limits::RUNS_MAX;
     use crate::testing::at;
+    use base::limits::RUNS_MAX;
 
     fn run(worker: Option<&str>, name: &str, id: u64, start_s: i64) -> RunRow {
         let worker = worker.map(|worker| WorkerId(worker.into()));

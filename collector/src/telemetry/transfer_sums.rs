@@ -1,8 +1,8 @@
 //! Sums of transfers by worker, peer, direction and type. They are exact, whatever rows are dropped.
 
 use crate::ledger::{DurationHistogram, bucket_middle_ns};
-use crate::rows::TransferRow;
-use crate::store::{TransferMeasure, transfer_counts};
+use store::rows::TransferRow;
+use store::{TransferMeasure, transfer_counts};
 
 /// Transfers of one kind.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]

@@ -9,9 +9,9 @@ use profiler_core::{Filter, Frame, FrameId, FrameKind, NodeId, Profile, StringId
 
 use super::TreeLock;
 use super::phases::{Level, NodeScope, PhaseFilter};
-use crate::id_set::{IdSet, RankedIds};
-use crate::naming::{Addresses, Naming};
-use crate::sync::read;
+use base::id_set::{IdSet, RankedIds};
+use base::sync::read;
+use naming::{Addresses, Naming};
 
 /// Nodes and frames that an [`Excerpt`] copies under one lock: below a millisecond.
 const EXCERPT_AT_ONCE: usize = 4_096;

@@ -6,8 +6,8 @@ use std::collections::HashMap;
 use profiler_core::{Frame, FrameId, FrameKind, NodeId, StringId};
 
 use super::Tree;
-use crate::store::TreeSize;
-use crate::store::wal::{LoggedFrame, TreeDelta};
+use store::TreeSize;
+use store::wal::{LoggedFrame, TreeDelta};
 
 /// Most placeholders for frames or nodes that a damaged log lost: more than any tree has. A record that
 /// refers to a larger id is invalid itself.
@@ -16,13 +16,6 @@ const GAP_MAX: u32 = 16 << 20;
 /// Approximate size of a frame and of a node in a record without strings, in bytes.
 const FRAME_BYTES: usize = 20;
 const NODE_BYTES: usize = 6;
-
-impl TreeSize {
-    /// The size of a tree.
-    pub(crate) fn of(tree: &Tree) -> TreeSize {
-        TreeSize { frames: tree.symbols.frame_count(), nodes: tree.trie.node_count() }
-    }
-}
 
 /// An invalid delta.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -44,10 +37,14 @@ pub(crate) struct Placeholders {
 }
 
 impl Tree {
+    pub(crate) fn size(&self) -> TreeSize {
+        TreeSize { frames: self.symbols.frame_count(), nodes: self.trie.node_count() }
+    }
+
     /// Returns the next delta past `logged`, of about `bytes_max` bytes, and advances `logged`; `None` if
     /// there is nothing new.
     pub(crate) fn delta_since(&self, logged: &mut TreeSize, bytes_max: usize) -> Option<TreeDelta> {
-        let end = TreeSize::of(self);
+        let end = self.size();
         if *logged == end {
             return None;
         }
@@ -245,7 +242,7 @@ mod tests {
     use crate::testing::tree_of;
 
     fn check_same(left: &Tree, right: &Tree) {
-        assert_eq!(TreeSize::of(left), TreeSize::of(right));
+        assert_eq!(left.size(), right.size());
         for id in 0..left.symbols.frame_count() {
             assert_eq!(left.symbols.frame(FrameId(id)), right.symbols.frame(FrameId(id)));
         }

@@ -14,13 +14,13 @@ use profiler_core::hash::{KeyedMap, KeyedSet};
 use profiler_core::wire::{Translation, WireError, v1};
 use profiler_core::{CallTrie, Filter, Frame, FrameId, FrameKind, NodeId, StringId, SymbolTable};
 
-use crate::limits::{LEDGER_NAMES_MAX, PHASES_MAX};
-use crate::packed::NODES_MAX;
-use crate::sync::{RwLock, rank};
+use base::limits::{LEDGER_NAMES_MAX, PHASES_MAX};
+use base::sync::{RwLock, rank};
+use store::packed::NODES_MAX;
 
 pub(crate) use excerpt::{Excerpt, ProfileForm, SampleScope};
 pub(crate) use phases::PhaseFilter;
-pub(crate) use sealing::unsealed;
+pub(crate) use sealing::{LockedTree, unsealed};
 pub(crate) use union::Adopted;
 
 /// The tree of a collector, which its threads share.

@@ -3,8 +3,8 @@
 use profiler_core::{FrameKind, NodeId};
 
 use super::TreeLock;
-use crate::rows::EXECUTE;
-use crate::sync::read;
+use base::sync::read;
+use store::rows::EXECUTE;
 
 /// Nodes that are read under one lock of the tree.
 const NODES_AT_ONCE: u32 = 4_096;

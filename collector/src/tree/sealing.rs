@@ -3,20 +3,22 @@
 use profiler_core::{Frame, FrameId, NodeId, StringId};
 
 use super::{Tree, TreeLock};
-use crate::store::{FrameRow, NodeRow, TaskTree, TreeSize, UnsealedTree};
-use crate::sync::{read, write};
+use base::sync::{read, write};
+use store::{FrameRow, NodeRow, TaskTree, TreeSize, UnsealedTree};
 
 /// Nodes and frames that are copied under one lock of the tree.
 const COPIED_AT_ONCE: u32 = 4_096;
 
 /// Locked for each node apart, because others wait for the tree.
-impl TaskTree for &TreeLock {
+pub(crate) struct LockedTree<'a>(pub(crate) &'a TreeLock);
+
+impl TaskTree for LockedTree<'_> {
     fn task_node(&mut self, name: &str) -> NodeId {
-        write(self).task_node(name)
+        write(self.0).task_node(name)
     }
 
     fn phase_node(&mut self, task: NodeId, name: &str) -> NodeId {
-        write(self).phase_node(task, name)
+        write(self.0).phase_node(task, name)
     }
 }
 

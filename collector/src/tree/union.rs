@@ -3,7 +3,7 @@
 use profiler_core::{FrameId, NodeId};
 
 use super::Tree;
-use crate::store::{Numbers, TopNumber};
+use store::{Numbers, TopNumber};
 
 /// Numbers that a tree has for the frames and nodes of another one.
 #[derive(Debug, Default)]

@@ -2,9 +2,9 @@
 
 use super::*;
 use crate::ingest::{PendingDictionary, SliceOutcome};
-use crate::limits::{DICTIONARY_SLICE_ENTRIES, Limits, RESERVED_NAMES_MAX};
 use crate::query::{SummaryRow, TaskComparisonQuery};
 use crate::shares::Account;
+use base::limits::{DICTIONARY_SLICE_ENTRIES, Limits, RESERVED_NAMES_MAX};
 
 const WORKERS: usize = 100;
 /// As many as one agent may have.

@@ -1,7 +1,7 @@
 //! Profiles by second and of threads cost by their answer: rows of other tasks, threads and periods are not in it.
 
 use super::*;
-use crate::limits::PROFILE_SECONDS_MAX;
+use base::limits::PROFILE_SECONDS_MAX;
 
 /// More than an answer may have.
 const BUSY_S: i64 = PROFILE_SECONDS_MAX as i64 + 50;

@@ -12,8 +12,8 @@ use profiler_core::{
 
 use super::*;
 use crate::query::{ProgressQuery, ResourceQuery, TransferQuery, WorkersQuery};
-use crate::store::StoreGuard;
-use crate::store::wal::sim::{Files, SimDisk};
+use store::StoreGuard;
+use store::wal::sim::{Files, SimDisk};
 
 /// Of three workers: how far the collector's clock is ahead of theirs.
 const OFFSETS_NS: [i64; 3] = [0, 6 * 3_600 * SECOND_NS, -10 * SECOND_NS - 7];
@@ -427,7 +427,7 @@ fn reopened(objects: &Objects, disk: &SimDisk) -> Collector {
 
 /// Content of a collector, as text.
 fn known(collector: &Collector) -> Vec<String> {
-    let run = |row: &Arc<crate::rows::RunRow>| format!("{:?} {}", row.run, row.id());
+    let run = |row: &Arc<store::rows::RunRow>| format!("{:?} {}", row.run, row.id());
     let mut known: Vec<String> = read(&collector.state.telemetry).runs().all().map(run).collect();
     known.extend(progress(collector, "task=load"));
     known.push(format!("{:?}", link_sums(collector, &span(0, 100))));
@@ -508,7 +508,7 @@ fn a_lost_run_stays_lost_after_a_restart() {
     assert!(matches!(ack, Ok(Kind::Ack(_))), "{ack:?}");
     let stops = |collector: &Collector| {
         let records = read(&collector.state.telemetry);
-        let stop = |row: &Arc<crate::rows::RunRow>| (row.run.stop, row.stop());
+        let stop = |row: &Arc<store::rows::RunRow>| (row.run.stop, row.stop());
         records.runs().all().map(stop).collect::<Vec<_>>()
     };
     assert_eq!(stops(&collector), [(None, None)]);
@@ -558,7 +558,7 @@ fn a_run_selects_its_range_and_past_the_limit_the_oldest_is_dropped() {
         let start = at(id.cast_signed());
         let stop = stop.map(at);
         let run = RunMarker { id: RunId(id), name: "r".into(), start, stop };
-        crate::rows::RunRow::marked(None, profiler_core::Epoch(0), run)
+        store::rows::RunRow::marked(None, profiler_core::Epoch(0), run)
     };
     for (id, stop) in [(1, None), (2, Some(9)), (3, Some(9))] {
         runs.put(row(id, stop), None);

@@ -3,7 +3,7 @@
 use profiler_core::{ExpectedTasks, RunId, RunMarker, Telemetry};
 
 use super::*;
-use crate::limits::{AHEAD_MAX, BEHIND_MAX, CYCLE_THREADS_MAX, LATE_HOURS_MAX, ROLLUPS_KEPT};
+use base::limits::{AHEAD_MAX, BEHIND_MAX, CYCLE_THREADS_MAX, LATE_HOURS_MAX, ROLLUPS_KEPT};
 
 const DAY: i64 = 86_400;
 /// The collector's now: late enough to report anything earlier.

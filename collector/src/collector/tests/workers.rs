@@ -7,9 +7,9 @@ use api::{LabelCount, WorkerNamesAnswer};
 use profiler_core::Epoch;
 
 use super::*;
-use crate::limits::BEHIND_MAX;
 use crate::query::{FleetView, WorkerNamesQuery};
 use crate::session::FlushChecker;
+use base::limits::BEHIND_MAX;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 

@@ -7,10 +7,10 @@ use profiler_core::{Outcome, TimeRange, Timestamp};
 
 use super::{NameTasks, judged};
 use crate::ledger::bucket;
-use crate::limits::LEDGER_NAMES_MAX;
 use crate::query::by_name::ByName;
 use crate::query::ended_each::EndedGroup;
 use crate::significance::FALSE_ALARMS;
+use base::limits::LEDGER_NAMES_MAX;
 
 /// A task that ended.
 #[derive(Clone, Debug)]

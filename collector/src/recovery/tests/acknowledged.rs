@@ -12,8 +12,8 @@ use profiler_core::{Filter, ThreadKind, TimeRange};
 use super::*;
 use crate::query::{By, Cancel, Format, ProfileQuery, ThreadFilter};
 use crate::sealing::SealerThread;
-use crate::store::tests::recorder::Recorder;
 use crate::tree::PhaseFilter;
+use store::recorder::Recorder;
 
 /// The newest log file of a disk, and its name.
 fn newest(files: &Files) -> (String, Vec<u8>) {

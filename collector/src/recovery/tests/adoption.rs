@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use super::images::{ask, stacks};
 use super::*;
 use crate::adoption::{Adoption, AdoptionOptions, StoreWatch, adopt_in_bucket};
-use crate::store::bucket::{LogState, Owner};
-use crate::store::wal::BucketDisk;
-use crate::store::{OpenStore, Retention, StorePlace, Tables};
+use store::bucket::{LogState, Owner};
+use store::wal::BucketDisk;
+use store::{OpenStore, Retention, StorePlace, Tables};
 
 /// Short, because nobody lives.
 const WATCH: Duration = Duration::from_millis(90);
@@ -214,14 +214,14 @@ fn the_tables_show_that_agents_moved_or_ended_without_a_further_flush() {
     assert!(sealer.seal().unwrap());
     let read = || {
         let clock = Clock::from_fn(|| at(50));
-        let limits = crate::limits::Limits::default();
+        let limits = base::limits::Limits::default();
         let objects = objects.of_another_process();
         CollectorState::open_read_only(clock, limits, objects).unwrap()
     };
     let cells = lock(&fleet.collector.state.registry).all();
     let running = |state: &CollectorState| -> Vec<usize> {
         let of_cell = |cell: &Arc<SessionCell>| {
-            crate::sync::read(&state.ledger).running_count(&cell.worker, cell.epoch)
+            base::sync::read(&state.ledger).running_count(&cell.worker, cell.epoch)
         };
         cells.iter().map(of_cell).collect()
     };

@@ -12,9 +12,9 @@ use super::*;
 use crate::query::{
     By, Cancel, Format, ProfileAnswer, ProfileQuery, SummaryRow, TaskQuery, ThreadFilter,
 };
-use crate::store::Retention;
-use crate::store::tests::recorder::{Change, Recorder, replay};
 use crate::tree::PhaseFilter;
+use store::Retention;
+use store::recorder::{Change, Recorder, replay};
 
 /// Nothing is ever too old.
 const FOR_EVER: Retention = Retention {

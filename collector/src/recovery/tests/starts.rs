@@ -11,7 +11,7 @@ use object_store::memory::InMemory;
 
 use super::images::{ask, stacks};
 use super::*;
-use crate::store::Durability;
+use store::Durability;
 
 /// A store with one file: the first version, without its end.
 fn torn_at(length: usize) -> Objects {

@@ -1,8 +1,8 @@
 //! Symbol files.
 
-use crate::limits::SYMBOL_STORE_BYTES_MAX;
-use crate::naming::{Fetch, FetchProgress, FetchState, FileError, ListedFile, Missing, Received};
 use crate::query::{Unnamed, format_time};
+use base::limits::SYMBOL_STORE_BYTES_MAX;
+use naming::{Fetch, FetchProgress, FetchState, FileError, ListedFile, Missing, Received};
 
 pub(crate) fn unnamed(unnamed: &Unnamed) -> api::Unnamed {
     let modules = unnamed.modules.iter().map(|module| {

@@ -12,8 +12,8 @@ use crate::query::{
     ProgressAnswer, ProgressRow, SummaryRow, TaskAnswer, TaskComparison, TaskDurations, TaskQuery,
     TaskSummary, format_time,
 };
-use crate::rows::TaskRow;
 use crate::significance::FALSE_ALARMS;
+use store::rows::TaskRow;
 
 /// [`api::TasksAnswer`], written row by row: the texts of all rows at once would take twice the memory of
 /// the answer.

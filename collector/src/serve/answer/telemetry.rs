@@ -9,8 +9,8 @@ use crate::query::{
     ResourceAnswer, ResourceQuery, ResourceSeries, TransferAnswer, TransferQuery, TransferSummary,
     displayed_unit, format_time,
 };
-use crate::rows::{RunRow, TransferRow};
 use crate::telemetry::LinkSum;
+use store::rows::{RunRow, TransferRow};
 
 /// Answer of `/api/v1/transfers`.
 pub(crate) fn transfers(query: &TransferQuery, answer: TransferAnswer) -> api::TransfersAnswer {

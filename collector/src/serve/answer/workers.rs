@@ -11,12 +11,12 @@ use crate::follow::StoreStatus;
 use crate::forward::OutletStatus;
 use crate::ingest::SettingsView;
 use crate::ingest_status::IngestBlocked;
-use crate::limits::CLOCK_OFFSET_SHOWN;
-use crate::limits::{AUDIT_TEXT_BYTES_MAX, nanoseconds};
 use crate::pushed::{PushCounts, Pushed, ScrapeStatus};
 use crate::query::{EpochView, FleetView, format_time};
-use crate::rows::Disconnect;
 use crate::session::Presence;
+use base::limits::CLOCK_OFFSET_SHOWN;
+use base::limits::{AUDIT_TEXT_BYTES_MAX, nanoseconds};
+use store::rows::Disconnect;
 
 /// Answer of `/api/v1/workers`.
 pub(crate) fn workers(

@@ -7,10 +7,10 @@ use std::time::Duration;
 use profiler_core::{Filter, NodeId, Profile, TimeRange, Weight};
 
 use crate::forward::{Life, LifeSamples, PendingWindow};
-use crate::id_set::IdSet;
-use crate::limits::nanoseconds;
 use crate::state::CollectorState;
 use crate::tree::{PhaseFilter, ProfileForm, SampleScope};
+use base::id_set::IdSet;
+use base::limits::nanoseconds;
 
 /// The sums of one life of a worker in one period.
 #[derive(Clone, PartialEq, Debug)]
@@ -84,7 +84,7 @@ mod tests {
     use profiler_core::{State, Timestamp, WorkerId};
 
     use super::*;
-    use crate::packed::PackedWeights;
+    use store::packed::PackedWeights;
 
     fn window(start_s: i64, node: u32, weight_ns: u64) -> PendingWindow {
         let start = Timestamp::from_unix_ns(start_s * 1_000_000_000);

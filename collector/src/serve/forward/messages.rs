@@ -4,8 +4,8 @@ use profiler_core::{NodeId, Profile, Weight};
 
 use super::merge::{Merged, profile_of};
 use crate::forward::Message;
-use crate::limits::FORWARD_PROFILE_BYTES_MAX;
 use crate::state::CollectorState;
+use base::limits::FORWARD_PROFILE_BYTES_MAX;
 
 /// A message of a protocol under construction.
 pub(super) trait Request: Default {

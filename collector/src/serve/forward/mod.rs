@@ -22,11 +22,11 @@ use self::messages::encode;
 use super::answer;
 use crate::collector::Collector;
 use crate::forward::{Message, Outlet, Protocol};
-use crate::limits::{
+use crate::state::CollectorState;
+use base::limits::{
     FORWARD_AT_END_MAX, FORWARD_EVERY, FORWARD_LAG, FORWARD_PAUSE_MAX, FORWARD_PAUSE_MIN,
     nanoseconds,
 };
-use crate::state::CollectorState;
 
 /// Why a receiver has not accepted a message.
 #[derive(Clone, PartialEq, Eq, Debug)]

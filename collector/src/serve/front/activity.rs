@@ -7,7 +7,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::limits::ConnectionLimits;
-use crate::sync::{Mutex, lock, rank};
+use base::sync::{Mutex, lock, rank};
 
 /// Why a connection is closed by the collector.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -12,8 +12,8 @@ use tokio::time::{Instant, MissedTickBehavior, interval, timeout_at};
 use super::activity::{Activity, Closing, Overdue};
 use super::limits::ConnectionLimits;
 use crate::identity::network_of;
-use crate::limits::CROWD_CONNECTIONS_MIN;
-use crate::sync::{Mutex, lock, rank};
+use base::limits::CROWD_CONNECTIONS_MIN;
+use base::sync::{Mutex, lock, rank};
 
 /// Of as many connections, one is evicted with each that is: looking for them is slow.
 const EVICTED_SHARE: usize = 32;

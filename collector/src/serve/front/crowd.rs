@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 
 use tokio::runtime::{Builder, Handle, Runtime};
 
-use crate::priority::Priority;
+use base::priority::Priority;
 
 /// How much lower their priority is: less than that of sealing. They have a third of a processor that one
 /// other thread wants too, so a lock that one of them has is soon free.

@@ -6,7 +6,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use rustix::fs::Mode;
 use rustix::process::umask;
 
-use crate::limits::{
+use base::limits::{
     CONNECTIONS_MAX, CONNECTIONS_MIN, DESCRIPTORS_RESERVED, HEAD_TIMEOUT, IDLE_TIMEOUT,
     STALL_TIMEOUT, UPLOAD_TIMEOUT,
 };

@@ -21,7 +21,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use crate::identity::CertificateNames;
-use crate::sync::{Mutex, lock, rank};
+use base::sync::{Mutex, lock, rank};
 
 /// How often the files are checked for changes.
 const CHECK_EVERY: Duration = Duration::from_secs(10);

@@ -31,11 +31,11 @@ use super::answer;
 use super::error::ErrorAnswer;
 use super::push::{Encoding, decoded};
 use super::reader::{Asking, Pairs, Reader};
-use crate::limits::{
+use crate::query::{LabelMatchers, LabelScope, LabelSeries, LabelSeriesAnswer, LabelSeriesQuery};
+use base::limits::{
     FLAMEBEARER_NODES_DEFAULT, FLAMEBEARER_NODES_MAX, GRAFANA_BODY_BYTES_MAX, GROUP_LABELS_MAX,
     MATCHER_LISTS_MAX,
 };
-use crate::query::{LabelMatchers, LabelScope, LabelSeries, LabelSeriesAnswer, LabelSeriesQuery};
 
 /// The paths. All methods of the service are below the first one.
 pub(super) const SERVICE_PREFIX: &str = "/querier.v1.QuerierService/";

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use super::failure::{Failure, Kind};
 use super::profile::{Profile, Span};
 use super::series::{NAME_LABEL, Series, Source};
-use crate::limits::{PUSH_LABELS_MAX, PUSH_PROFILES_MAX};
+use base::limits::{PUSH_LABELS_MAX, PUSH_PROFILES_MAX};
 
 /// The name of series that have none.
 pub(super) const UNNAMED: &str = "unknown_service";

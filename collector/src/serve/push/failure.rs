@@ -10,9 +10,9 @@ use flamegraph::import::ImportError;
 use serde::Serialize;
 
 use crate::ingest::{AttachError, StreamError};
-use crate::limits::RETRY_AFTER;
 use crate::pushed::PushError;
-use crate::store::wal::NotLogged;
+use base::limits::RETRY_AFTER;
+use store::wal::NotLogged;
 
 /// Meaning of a failure for its sender.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

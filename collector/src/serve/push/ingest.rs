@@ -12,7 +12,7 @@ use serde::Deserialize;
 use super::failure::{Failure, Kind};
 use super::profile::{Profile, Span};
 use super::series::Series;
-use crate::limits::{PUSH_CONTENT_BYTES_MAX, PUSH_SPAN_MAX, PUSH_TEXT_BYTES_MAX, nanoseconds};
+use base::limits::{PUSH_CONTENT_BYTES_MAX, PUSH_SPAN_MAX, PUSH_TEXT_BYTES_MAX, nanoseconds};
 
 /// Rate where the client says none, as of Pyroscope's server.
 const RATE_HZ_DEFAULT: u64 = 100;

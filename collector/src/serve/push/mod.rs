@@ -28,10 +28,10 @@ use self::series::Source;
 use super::gate::Caller;
 use crate::collector::Collector;
 use crate::identity::Identity;
-use crate::limits::{PUSH_BODIES_BYTES_MAX, PUSH_CONTENT_BYTES_MAX};
-use crate::log_limit::{Admitted, LineLimit};
 use crate::pushed::PushedSeries;
 use crate::shares::{Account, MemoryPool, Quota};
+use base::limits::{PUSH_BODIES_BYTES_MAX, PUSH_CONTENT_BYTES_MAX};
+use base::log_limit::{Admitted, LineLimit};
 
 pub(super) use self::body::decoded;
 pub(super) use self::connect::Encoding;

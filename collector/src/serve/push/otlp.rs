@@ -17,7 +17,7 @@ use super::connect::UNNAMED;
 use super::failure::{Failure, Kind};
 use super::profile::{Profile, Span};
 use super::series::{Series, Source};
-use crate::limits::{OTLP_CONTENT_BYTES_MAX, PUSH_PROFILES_MAX};
+use base::limits::{OTLP_CONTENT_BYTES_MAX, PUSH_PROFILES_MAX};
 
 pub(in crate::serve) const HTTP_PATH: &str = "/v1development/profiles";
 pub(in crate::serve) const GRPC_PATH: &str =

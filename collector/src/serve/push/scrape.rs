@@ -13,7 +13,7 @@ use super::Sender;
 use super::failure::{Failure, Kind};
 use super::profile::{Profile, Span};
 use super::series::{Series, Source};
-use crate::limits::PUSH_BODY_BYTES_MAX;
+use base::limits::PUSH_BODY_BYTES_MAX;
 
 /// Fetches a profile over this time. The error is for people.
 type Fetch = dyn Fn(Duration, usize) -> Result<Vec<u8>, String> + Send + Sync;

@@ -12,7 +12,7 @@ use arrow_ipc::writer::FileWriter;
 use arrow_schema::{ArrowError, Field, Schema};
 
 use super::Table;
-use crate::store::{ListKind, Values};
+use store::{ListKind, Values};
 
 /// Rows of a record batch. Texts of a batch are limited to 2 GiB by the format.
 const BATCH_ROWS: usize = 1 << 14;

@@ -8,7 +8,7 @@ use profiler_core::Timestamp;
 
 use super::Table;
 use crate::query::format_time;
-use crate::store::{ListKind, Values};
+use store::{ListKind, Values};
 
 /// Spreadsheets take a text that begins so for a formula, which may send what other cells hold.
 const FORMULA_STARTS: [char; 4] = ['=', '+', '-', '@'];

@@ -9,7 +9,7 @@ use axum::response::{IntoResponse as _, Response};
 
 pub(super) use self::rows::{functions, resources, task_names, tasks, timeline, transfers};
 use crate::query::TableFormat;
-use crate::store::{ColumnKind, ListColumn, Values, encode_columns};
+use store::{ColumnKind, ListColumn, Values, encode_columns};
 
 /// Rows, column by column.
 pub(super) struct Table {

@@ -10,7 +10,7 @@ use profiler_core::{Outcome, Profile, State, Timestamp};
 use serde::Serialize;
 
 use super::Table;
-use crate::store::kinds::{
+use store::kinds::{
     Flag, Fraction, Number32, Number64, OptionalNumber64, OptionalSigned64, OptionalTime, Text,
     Time,
 };

@@ -10,8 +10,8 @@ use profiler_core::Timestamp;
 
 use super::csv::text_cell;
 use super::{Table, resources, task_names, tasks, timeline, transfers};
-use crate::store::encode_columns;
-use crate::store::kinds::{
+use store::encode_columns;
+use store::kinds::{
     Flag, Fraction, Number32, Number64, OptionalNumber64, OptionalSigned64, OptionalTime, Text,
     Time,
 };

@@ -19,8 +19,8 @@ use self::markers::{PhaseMarker, TaskMarker, TransferMarker};
 use super::answer;
 use super::error::ErrorAnswer;
 use super::reader::Asking;
-use crate::limits::TASK_ROWS_MAX;
 use crate::query::{ResourceQuery, TaskQuery, TransferFilter, TransferQuery};
+use base::limits::TASK_ROWS_MAX;
 
 const NS_PER_MS: i64 = 1_000_000;
 

@@ -14,8 +14,8 @@ use super::client::{Answer, Client, get, send};
 use super::{PATIENCE, attached, in_time, serve};
 use crate::auth::Access;
 use crate::collector::Collector;
-use crate::sync::{lock, write};
 use crate::testing::TestWorker;
+use base::sync::{lock, write};
 
 /// Threads of the server: more than its own tasks that take the locks below (two), and no more than those
 /// and the requests of a route.

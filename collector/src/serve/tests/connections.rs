@@ -1,8 +1,8 @@
 //! Connections that do not behave: slow, silent, idle, unread or too many.
 
-use crate::limits::CROWD_CONNECTIONS_MIN;
 use axum::body::Bytes;
 use axum::http::Request;
+use base::limits::CROWD_CONNECTIONS_MIN;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 

@@ -45,7 +45,7 @@ async fn half_messages_give_way_to_others() {
     let running = serve().await;
     let (mut worker, mut honest) = attached(&running, "w").await;
     // Half as much again as half messages may take.
-    let count = crate::limits::BEGUN_BYTES_MAX * 3 / 2 / profiler_core::limits::MESSAGE_BYTES_MAX;
+    let count = base::limits::BEGUN_BYTES_MAX * 3 / 2 / profiler_core::limits::MESSAGE_BYTES_MAX;
     let mut streams = tokio::task::JoinSet::new();
     for _ in 0..count {
         streams.spawn(status_of(send_half(running.address).await));
@@ -94,7 +94,7 @@ async fn unread_answers_hold_no_decoded_messages() {
         agent_message::Kind::Flush(v1::Flush { seq: 1, tasks, ..v1::Flush::default() })
     };
     // A small message no longer, but small on the wire.
-    let large = repeated(crate::limits::SMALL_MESSAGE_BYTES / 384 + 1);
+    let large = repeated(base::limits::SMALL_MESSAGE_BYTES / 384 + 1);
     let mut unread = Vec::new();
     for number in 0..3 {
         let mut greedy = TestWorker::new(&format!("greedy-{number}"), 1);

@@ -10,7 +10,7 @@ use super::access::Guarded;
 use super::client::{Answer, send_bytes};
 use super::*;
 use crate::auth::{NewToken, Role};
-use crate::limits::{GRAFANA_BODY_BYTES_MAX, GROUPS_MAX};
+use base::limits::{GRAFANA_BODY_BYTES_MAX, GROUPS_MAX};
 
 const SERVICE: &str = "/querier.v1.QuerierService";
 const CPU: &str = "process_cpu:cpu:nanoseconds:cpu:nanoseconds";

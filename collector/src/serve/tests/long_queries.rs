@@ -15,8 +15,8 @@ use super::super::long_query::ShortMax;
 use super::super::reader::{Asking, Pairs, Reader};
 use super::{PATIENCE, in_time, wait_until};
 use crate::collector::{Collector, Settings};
-use crate::limits::LONG_QUERIES_MAX;
 use crate::shares::Account;
+use base::limits::LONG_QUERIES_MAX;
 
 /// A reader for which every query is long at its first look.
 fn reader(short_max: ShortMax) -> Reader {

@@ -23,11 +23,11 @@ use super::super::router;
 use super::client::{Client, get};
 use super::{PATIENCE, attached, in_time, serve, serve_full, wait_until};
 use crate::auth::{TokenSource, Tokens};
-use crate::clock::Clock;
 use crate::collector::{Collector, Settings};
-use crate::limits::{PAGES_MAX, QUERIES_MAX, QUERIES_WAITING_MAX};
 use crate::shares::{Account, SlotPool, Turn};
 use crate::testing::{TestWorker, account, at};
+use base::clock::Clock;
+use base::limits::{PAGES_MAX, QUERIES_MAX, QUERIES_WAITING_MAX};
 
 /// A page that listens for updates.
 struct Page(BufReader<TcpStream>);

@@ -16,7 +16,7 @@ use super::access::Guarded;
 use super::client::{Answer, send_bytes};
 use super::*;
 use crate::auth::{NewToken, Role};
-use crate::limits::{
+use base::limits::{
     PUSH_BODY_BYTES_MAX, PUSH_CONTENT_BYTES_MAX, PUSHED_IDLE_MAX, PUSHED_LABEL_SETS_MAX,
 };
 

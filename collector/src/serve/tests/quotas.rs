@@ -147,7 +147,7 @@ async fn queries_past_a_quota_are_answered_with_429() {
         tokio::io::AsyncReadExt::read_u8(&mut stream).await.unwrap();
         stream
     };
-    for _ in 0..crate::limits::EVENT_SUBSCRIBERS_MAX {
+    for _ in 0..base::limits::EVENT_SUBSCRIBERS_MAX {
         streams.push(events("/api/v1/events").await);
     }
     let refused = shared.get("/api/v1/events").await;

@@ -11,7 +11,7 @@ use super::access::Guarded;
 use super::client::{Answer, send_with};
 use super::*;
 use crate::auth::{NewToken, Role};
-use crate::limits::{
+use base::limits::{
     LOGIN_BODY_BYTES_MAX, LOGIN_IDLE_MAX, LOGIN_MAX, RETURN_PATH_BYTES_MAX, nanoseconds,
 };
 

@@ -9,7 +9,7 @@ use profiler_core::{
 use super::quotas::Shared;
 use super::stores::seal;
 use super::*;
-use crate::limits::{LEDGER_NAMES_MAX, LINKS_MAX, PHASES_MAX};
+use base::limits::{LEDGER_NAMES_MAX, LINKS_MAX, PHASES_MAX};
 
 /// As many as a task may have.
 const PHASES_OF_TASK: usize = 64;

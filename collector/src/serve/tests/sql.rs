@@ -1,6 +1,6 @@
 use super::client::send;
 use super::*;
-use crate::limits::SQL_SEAL_EVERY;
+use base::limits::SQL_SEAL_EVERY;
 
 /// Makes a query, and returns how many windows are not in the store's tables after it.
 async fn unsealed_after_query(running: &Running) -> Value {

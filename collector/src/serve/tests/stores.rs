@@ -21,8 +21,8 @@ use crate::adoption::{Adoption, AdoptionOptions, StoreWatch, adopt};
 use crate::collector::Collector;
 use crate::follow::FollowOptions;
 use crate::recovery::{DataError, StoreOptions};
-use crate::store::{Ack, Retention, StoreLocation, StorePlace};
 use crate::testing::{TestWorker, at};
+use store::{Ack, Retention, StoreLocation, StorePlace};
 
 /// Queries of each kind. `{all}` stands for the range.
 const QUERIES: [&str; 50] = [

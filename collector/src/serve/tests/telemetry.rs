@@ -14,8 +14,8 @@ use tokio::time::timeout;
 
 use super::client::{Client, get, request, send};
 use super::{ALL, Running, attached, serve};
-use crate::limits::EVENT_SUBSCRIBERS_MAX;
 use crate::testing::{SECOND_NS, TestWorker, at};
+use base::limits::EVENT_SUBSCRIBERS_MAX;
 
 fn records() -> Telemetry {
     let transfer = TransferEvent {
@@ -406,7 +406,7 @@ async fn stopping_ends_event_streams() {
     let running = serve().await;
     let mut listener = Listener::new(&running, "").await;
     running.stop.send(()).unwrap();
-    let served = timeout(crate::limits::SHUTDOWN_MAX / 2, running.served).await;
+    let served = timeout(base::limits::SHUTDOWN_MAX / 2, running.served).await;
     served.expect("it does not wait for subscribers").unwrap().unwrap();
     let mut rest = Vec::new();
     listener.stream.read_to_end(&mut rest).await.unwrap();

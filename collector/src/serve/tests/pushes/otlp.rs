@@ -9,7 +9,7 @@ use tonic_prost::ProstCodec;
 
 use super::pprof::gzip;
 use super::{Running, serve};
-use crate::limits::OTLP_CONTENT_BYTES_MAX;
+use base::limits::OTLP_CONTENT_BYTES_MAX;
 
 const HTTP: &str = "/v1development/profiles";
 const GRPC: &str = "/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export";

@@ -1,0 +1,15 @@
+//! What every part of the collector stands on: its limits, its clock, locks with an order, heartbeats for the watchdog,
+//! and rate limits for log lines. Knows no profile, no store and no socket.
+
+#![allow(
+    missing_docs,
+    reason = "a face for our own crates: names that speak for themselves need no sentence"
+)]
+
+pub mod clock;
+pub mod heartbeat;
+pub mod id_set;
+pub mod limits;
+pub mod log_limit;
+pub mod priority;
+pub mod sync;
