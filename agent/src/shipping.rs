@@ -9,7 +9,8 @@ use profiler_core::token::TokenError;
 use profiler_core::{Epoch, SessionKey, Timestamp, Token};
 
 use crate::batch::Batch;
-use crate::builder::{AgentBuilder, StartError, host_name};
+use crate::builder::{AgentBuilder, host_name};
+use crate::start_error::StartError;
 use crate::clock;
 use crate::control::{Control, ThreadDumpReply};
 use crate::fork::PerProcess;
