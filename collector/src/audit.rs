@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use profiler_core::limits::bounded;
 use profiler_core::{Settings, SettingsChange};
 
-use crate::identity::Identity;
+use shares::identity::Identity;
 use base::limits::{AUDIT_NAMES_MAX, AUDIT_TEXT_BYTES_MAX};
 use base::log_limit::{Admitted, LineLimit};
 use store::rows::RunRow;

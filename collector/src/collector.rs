@@ -12,7 +12,7 @@ use crate::ingest::Ingest;
 use crate::pushed::Pushed;
 use crate::query::{FleetView, WorkersQuery};
 use crate::sealing::Sealer;
-use crate::shares::{Account, Accounts, Quota, QuotaSettings, QuotaUse};
+use shares::{Account, Accounts, Quota, QuotaSettings, QuotaUse};
 use crate::state::CollectorState;
 use base::clock::Clock;
 use base::limits::{GRACE, Limits, MEMORY_TABLES_BYTES_MAX, QUOTA_ROWS_MAX};

@@ -20,7 +20,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use self::applier::Applier;
 use self::queue::{GroupLimits, Queue};
-use crate::identity::Identity;
+use shares::identity::Identity;
 use crate::session::{CommitLock, SessionCell};
 use crate::tree::TreeLock;
 use base::heartbeat::{self, ThreadPulse};

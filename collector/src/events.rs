@@ -12,7 +12,7 @@ use tokio::sync::broadcast::{self, Receiver, Sender};
 
 use crate::ingest_status::IngestBlocked;
 use crate::session::{Session, SessionCell};
-use crate::shares::SlotPool;
+use shares::SlotPool;
 use crate::telemetry::RunChange;
 use base::limits::{
     EVENT_SUBSCRIBERS_MAX, EVENTS_RECENT_MAX, EVENTS_RUNS_RECENT_MAX, EVENTS_WAITING_MAX,

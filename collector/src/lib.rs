@@ -36,7 +36,6 @@ mod commit;
 mod events;
 mod follow;
 mod forward;
-mod identity;
 mod ingest;
 mod ingest_status;
 mod ledger;
@@ -48,7 +47,7 @@ mod sealing;
 pub mod serve;
 mod session;
 mod shapes;
-mod shares;
+mod shared_tables;
 mod significance;
 #[cfg(feature = "simulation")]
 #[doc(hidden)]

@@ -17,7 +17,7 @@ use crate::forward::Forwards;
 use crate::ledger::{Ledger, end_lost};
 use crate::session::{Presence, Registry, Session, SessionCell};
 use crate::shapes::{NamedTree, ShapeCache};
-use crate::shares::Account;
+use shares::Account;
 use crate::sum_cluster::SumCluster;
 use crate::task_counters::TaskCounters;
 use crate::telemetry::UnsealedTelemetry;

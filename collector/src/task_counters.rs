@@ -7,7 +7,7 @@ use std::sync::Arc;
 use profiler_core::hash::KeyedMap;
 use profiler_core::{Outcome, TaskRecord, TaskTotals};
 
-use crate::identity::Identity;
+use shares::identity::Identity;
 use crate::ledger::OutcomeCounts;
 use base::limits::{ADDED_PER_FREE, METRIC_TASK_NAMES_MAX};
 use base::sync::{Mutex, lock, rank};

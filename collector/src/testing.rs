@@ -1,8 +1,8 @@
 //! A worker for tests: counts stacks as an agent does and makes the messages that it would send.
 
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+
+pub(crate) use base::testing::at_once;
 
 use profiler_core::limits::MESSAGE_BYTES_TARGET;
 use profiler_core::wire::{
@@ -14,17 +14,8 @@ use profiler_core::{
     TaskId, TaskRecord, TaskTotals, Telemetry, TimeRange, Timestamp, WorkerId,
 };
 
-use crate::shares::Account;
+use shares::Account;
 use crate::tree::Tree;
-
-/// The result of what does not wait, because nothing else happens.
-pub(crate) fn at_once<T>(future: impl Future<Output = T>) -> T {
-    let mut context = Context::from_waker(Waker::noop());
-    match pin!(future).poll(&mut context) {
-        Poll::Ready(result) => result,
-        Poll::Pending => panic!("it waits"),
-    }
-}
 
 /// The account of streams without a connection.
 pub(crate) fn account() -> Arc<Account> {

@@ -13,3 +13,6 @@ pub mod limits;
 pub mod log_limit;
 pub mod priority;
 pub mod sync;
+#[cfg(any(test, feature = "testing"))]
+#[doc(hidden)]
+pub mod testing;

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
 use super::{Role, TokenHash, TokenRecord, WorkerPattern};
-use crate::shares::QuotaSettings;
+use shares::QuotaSettings;
 use base::limits::{TOKEN_FILE_BYTES_MAX, TOKEN_NOTE_BYTES_MAX, TOKENS_MAX, WORKER_PATTERNS_MAX};
 
 /// The name of the file in a data folder.

@@ -9,7 +9,7 @@ use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 
 use super::{Role, WorkerPattern};
-use crate::shares::QuotaSettings;
+use shares::QuotaSettings;
 
 /// The SHA-256 of a token's text. A secret of 256 random bits cannot be guessed from it, so nothing
 /// slower is needed.

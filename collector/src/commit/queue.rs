@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use super::Entry;
-use crate::identity::Identity;
-use crate::shares::RoundRobin;
+use shares::identity::Identity;
+use shares::RoundRobin;
 use base::limits::{
     BUCKET_GROUP_BYTES_MAX, BUCKET_GROUP_WAIT, DISK_CHECK_EVERY, WAL_GROUP_BYTES_MAX,
     WAL_GROUP_WAIT,

@@ -14,7 +14,7 @@ use profiler_core::wire::{InvalidEntries, Marks, Translation};
 
 use super::rejection::{note_rejection, refuse};
 use super::{Attachment, Ingest, StaleStream};
-use crate::shares::{Account, Quota};
+use shares::{Account, Quota};
 use crate::state::CollectorState;
 use crate::tree::DictionaryError;
 use base::limits::DICTIONARY_SLICE_ENTRIES;

@@ -28,7 +28,7 @@ use crate::session::{
     CommitLock, Displaced, FlushChecker, HelloError, NoRoom, OpenSession, Presence, Session,
     SessionCell, check_hello,
 };
-use crate::shares::{Account, Quota, QuotaExceeded, SessionSlot, Turns, UnsealedShares};
+use shares::{Account, Quota, QuotaExceeded, SessionSlot, Turns, UnsealedShares};
 use crate::state::CollectorState;
 use crate::tree::TreeLock;
 use base::limits::{

@@ -3,7 +3,7 @@
 use profiler_core::Timestamp;
 use profiler_core::wire::v1;
 
-use crate::shares::Charge;
+use shares::Charge;
 
 /// A flush and the time at which it was received.
 #[derive(Debug)]

@@ -24,7 +24,7 @@ use profiler_core::{
     Epoch, Outcome, TaskId, TaskRecord, TaskTotals, TimeRange, Timestamp, WorkerId,
 };
 
-use crate::shares::Account;
+use shares::Account;
 use base::limits::{
     AHEAD_MAX, OPEN_TASKS_BYTES_MAX, WORKER_OPEN_TASKS_BYTES_MAX, WORKER_ROWS_MAX, nanoseconds,
 };

@@ -13,9 +13,9 @@ use profiler_core::Timestamp;
 use profiler_core::hash::KeyedMap;
 
 use self::sender::{Inlet, Sender};
-use crate::identity::Identity;
+use shares::identity::Identity;
 use crate::ingest::{AttachError, Ingest, StreamError};
-use crate::shares::{Account, DecodeBudget, Turns};
+use shares::{Account, DecodeBudget, Turns};
 use base::limits::{
     PUSHED_IDLE_MAX, PUSHED_LABEL_SETS_MAX, PUSHED_SERIES_MAX, PUSHES_MAX, nanoseconds,
 };

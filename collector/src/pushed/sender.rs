@@ -12,7 +12,7 @@ use tokio::task::spawn_blocking;
 use super::PushError;
 use super::tables::{Part, Tables, parts};
 use crate::ingest::{Attachment, Ingest, OpenStream, ReceivedFlush, StreamError};
-use crate::shares::{Account, DecodeBudget};
+use shares::{Account, DecodeBudget};
 use base::limits::DICTIONARY_SLICE_ENTRIES;
 use base::sync::{Mutex, lock, rank};
 use store::rows::DisconnectReason;

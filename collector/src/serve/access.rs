@@ -18,7 +18,7 @@ use super::gate::{Caller, Credential, Gate, Schemes};
 use super::push::{self, Failure, Kind};
 use super::{grafana, return_path, revocable};
 use crate::auth::{Access, Denied, Role};
-use crate::identity::{Identity, Peer};
+use shares::identity::{Identity, Peer};
 
 /// A route and what it needs.
 #[derive(Debug)]

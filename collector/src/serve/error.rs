@@ -6,7 +6,7 @@ use axum::response::{IntoResponse, Response};
 
 use super::push::Failure;
 use crate::query::QueryError;
-use crate::shares::NoSlot;
+use shares::NoSlot;
 use base::limits::RETRY_AFTER;
 use base::log_limit::{Admitted, LineLimit};
 

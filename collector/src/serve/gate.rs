@@ -12,8 +12,8 @@ use super::cookie::CookieScope;
 use crate::auth::{
     Access, Denied, DeniedLog, Role, Session, SessionSecret, Sessions, TokenRecord, Tokens,
 };
-use crate::identity::{CertificateNames, Identity};
-use crate::shares::QuotaSettings;
+use shares::identity::{CertificateNames, Identity};
+use shares::QuotaSettings;
 use base::clock::Clock;
 
 /// The tokens and sessions of a collector, against which requests are checked.

@@ -23,7 +23,7 @@ use crate::query::{
     DurationsFormat, TaskComparisonQuery, TaskDurationsQuery, TaskFormat, TaskQuery,
     ThreadTimeQuery, TimelineQuery, WorkerNamesQuery, WorkersQuery,
 };
-use crate::shares::Quota;
+use shares::Quota;
 use base::clock::Clock;
 use base::limits::{
     CONTROL_REQUESTS_MAX, EVENT_SUBSCRIBERS_MAX, LIVE_PROFILES_MAX, PAGES_MAX, QUERIES_MAX,

@@ -30,10 +30,10 @@ use super::messages::{MessageMemory, MessageStream, NextMessage, Received};
 use super::retry::resource_exhausted;
 use crate::agent_control::ControlStream;
 use crate::collector::Collector;
-use crate::identity::Identity;
+use shares::identity::Identity;
 use crate::ingest::{AttachError, Attachment, OpenStream, ReceivedFlush, StaleStream, StreamError};
 use crate::session::HelloError;
-use crate::shares::{Account, DecodeBudget, MemoryPool, Quota};
+use shares::{Account, DecodeBudget, MemoryPool, Quota};
 use base::limits::{
     ANSWERS_MAX, BEGUN_BYTES_MAX, DICTIONARY_SLICE_ENTRIES, FLUSH_BYTES_PER_BATCH_MAX,
     FLUSHES_PER_BATCH_MAX, HELLO_MAX, SILENCE_MAX, SILENT_AFTER,

@@ -20,7 +20,7 @@ use super::gate::{Credential, Gate, LoggedIn, LoginError, Schemes};
 use super::origin::is_from_other_site;
 use super::return_path::{self, ReturnPath};
 use crate::auth::{Denied, TokenRecord};
-use crate::identity::Identity;
+use shares::identity::Identity;
 use base::limits::LOGIN_BODY_BYTES_MAX;
 use base::log_limit::{Admitted, LineLimit};
 

@@ -9,7 +9,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::admission::ComputePermit;
 use crate::query::Allowance;
-use crate::shares::{Account, Turns};
+use shares::{Account, Turns};
 use base::limits::{SHORT_QUERY_CPU_MAX, SHORT_QUERY_TIME_MAX};
 use base::sync::{Mutex, lock, rank};
 

@@ -21,7 +21,7 @@ use tokio_stream::StreamExt as _;
 use tonic::Status;
 
 use super::retry::{resource_exhausted, too_fast};
-use crate::shares::{Account, Charge, DecodeBudget, Full, MemoryPool, Reservation, Turns};
+use shares::{Account, Charge, DecodeBudget, Full, MemoryPool, Reservation, Turns};
 use base::limits::{BEGUN_BYTES_MIN, BEGUN_WINDOW};
 
 /// Bytes before each message.

@@ -88,7 +88,7 @@ use crate::collector::{Collector, Settings};
 use crate::follow::{FollowError, FollowOptions, Follower};
 use crate::recovery::{DataError, StoreOptions, no_folder};
 use crate::sealing::SealerThread;
-use crate::shares::QuotaSettings;
+use shares::QuotaSettings;
 use crate::sum_cluster::SumCluster;
 use base::clock::Clock;
 use base::heartbeat::Pulse;

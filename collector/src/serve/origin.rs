@@ -22,7 +22,7 @@ use profiler_core::limits::bounded;
 use tokio::sync::watch;
 
 use super::error::ErrorAnswer;
-use crate::identity::CertificateNames;
+use shares::identity::CertificateNames;
 
 /// The start of the paths of the agents' gRPC service.
 pub(super) const GRPC_PATH: &str = "/emberline.v1.";

@@ -20,9 +20,9 @@ use super::error::ErrorAnswer;
 use super::long_query::{ShortAllowance, ShortMax};
 use super::sql::Sql;
 use crate::collector::Collector;
-use crate::identity::Identity;
+use shares::identity::Identity;
 use crate::query::{Allowance, Cancel};
-use crate::shares::{Account, SlotPool, Turns};
+use shares::{Account, SlotPool, Turns};
 use base::limits::{
     CONTROL_REQUESTS_MAX, LONG_QUERIES_MAX, LONG_QUERY_WAIT_MAX, QUERIES_MAX, QUERIES_WAITING_MAX,
     QUERY_WAIT_MAX, TASK_ROWS_DEFAULT,

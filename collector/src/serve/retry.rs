@@ -5,7 +5,7 @@ use std::time::Duration;
 use tonic::metadata::{MetadataMap, MetadataValue};
 use tonic::{Code, Status};
 
-use crate::shares::TooFast;
+use shares::TooFast;
 use base::limits::RETRY_AFTER;
 
 /// The standard trailer of gRPC for this.

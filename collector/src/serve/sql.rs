@@ -26,7 +26,7 @@ use super::error::ErrorAnswer;
 use super::reader::Reader;
 use super::tables::content_type;
 use crate::audit;
-use crate::identity::Identity;
+use shares::identity::Identity;
 use crate::query::TableFormat;
 use base::limits::{
     QUERY_WAIT_MAX, SQL_ANSWER_BYTES_MAX, SQL_MESSAGE_BYTES_MAX, SQL_QUERIES_MAX,

@@ -21,7 +21,7 @@ use super::reader::{Pairs, Reader, pairs_of};
 use crate::collector::Collector;
 use crate::events::{Event, Subscription};
 use crate::query::{EventFilter, no_parameters};
-use crate::shares::SlotPool;
+use shares::SlotPool;
 use base::clock::Clock;
 use base::limits::{EVENTS_KEEP_ALIVE, KEEP_ALIVE_EVERY, PAGES_MAX, PULSE_EVERY};
 use base::sync::read;

@@ -14,7 +14,7 @@ use super::error::ErrorAnswer;
 use super::reader::{Asking, Pairs, Reader, blocking};
 use super::{file_paths, sse, tables};
 use crate::audit;
-use crate::identity::Identity;
+use shares::identity::Identity;
 use crate::query::{
     ProgressQuery, QueryError, ResourceQuery, TransferQuery, parse_run_start, parse_run_stop,
     parse_runs, recent_events,

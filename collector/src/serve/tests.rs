@@ -45,7 +45,7 @@ use tonic::Code;
 
 use self::client::{Client, Malformed, get};
 use super::*;
-use crate::shares::Quota;
+use shares::Quota;
 use crate::testing::{TestWorker, at};
 use base::limits::MEMORY_TABLES_BYTES_MAX;
 

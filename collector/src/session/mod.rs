@@ -15,7 +15,7 @@ use profiler_core::{Epoch, Ticks, Timestamp, WorkerId};
 use tokio::sync::{OwnedMutexGuard, oneshot};
 
 use crate::agent_control::AgentControl;
-use crate::shares::{Account, Quota, QuotaExceeded, SessionSlot};
+use shares::{Account, Quota, QuotaExceeded, SessionSlot};
 use base::sync::{Mutex, lock, rank};
 use store::rows::{AgentInfo, Disconnect, DisconnectReason, FlushFacts, SessionRecord};
 

@@ -7,8 +7,8 @@ use profiler_core::hash::KeyedMap;
 use profiler_core::{Epoch, Timestamp, WorkerId};
 
 use super::{Presence, Session, SessionCell};
-use crate::identity::Identity;
-use crate::shares::Account;
+use shares::identity::Identity;
+use shares::Account;
 use base::limits::{EVICTED_SESSIONS_MAX, SESSIONS_SHARE_DIVISOR};
 use base::sync::{Mutex, lock};
 use store::rows::{AgentInfo, Disconnect, DisconnectReason};

@@ -13,7 +13,7 @@ use profiler_core::wire::v1::{AgentMessage, CollectorMessage, Flush, agent_messa
 use tokio::sync::oneshot;
 
 use crate::collector::Collector;
-use crate::identity::{CertificateNames, Identity};
+use shares::identity::{CertificateNames, Identity};
 use crate::ingest::{AttachError, Attachment, OpenStream, ReceivedFlush, StaleStream, StreamError};
 use crate::session::Displaced;
 use base::limits::FLUSHES_PER_BATCH_MAX;

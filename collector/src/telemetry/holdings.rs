@@ -3,7 +3,7 @@
 use profiler_core::WorkerId;
 use profiler_core::hash::KeyedMap;
 
-use crate::identity::Identity;
+use shares::identity::Identity;
 
 /// Those whose rows count together: all workers of an identity. The store has no identities, so a worker
 /// that sent no row since the collector started counts alone.

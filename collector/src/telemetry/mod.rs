@@ -15,7 +15,7 @@ use std::sync::Arc;
 use profiler_core::{Epoch, ExpectedTasks, Telemetry, Timestamp, WorkerId};
 
 use self::holdings::{Candidate, Holdings, surplus};
-use crate::identity::Identity;
+use shares::identity::Identity;
 use base::limits::EXPECTATIONS_MAX;
 use base::log_limit::{Admitted, LineLimit};
 use store::rows::{ExpectedRow, ResourceRow, RunRow, TelemetryBatch, TransferRow};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use profiler_core::{Epoch, RunId, Timestamp, WorkerId};
 
 use super::holdings::{Candidate, Holdings, surplus};
-use crate::identity::Identity;
+use shares::identity::Identity;
 use base::log_limit::{Admitted, LineLimit};
 use store::rows::{RunKey, RunRow};
 

@@ -3,7 +3,7 @@
 use super::*;
 use crate::ingest::{PendingDictionary, SliceOutcome};
 use crate::query::{SummaryRow, TaskComparisonQuery};
-use crate::shares::Account;
+use shares::Account;
 use base::limits::{DICTIONARY_SLICE_ENTRIES, Limits, RESERVED_NAMES_MAX};
 
 const WORKERS: usize = 100;

@@ -1,7 +1,7 @@
 //! Past an identity's quotas detail is lost, and totals are not.
 
 use super::*;
-use crate::shares::{Account, Quota, QuotaSettings};
+use shares::{Account, Quota, QuotaSettings};
 
 fn account(number: u8, quotas: &[(Quota, u64)]) -> std::sync::Arc<Account> {
     let mut settings = QuotaSettings::default();

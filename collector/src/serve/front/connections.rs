@@ -11,7 +11,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, timeout_at};
 
 use super::activity::{Activity, Closing, Overdue};
 use super::limits::ConnectionLimits;
-use crate::identity::network_of;
+use shares::identity::network_of;
 use base::limits::CROWD_CONNECTIONS_MIN;
 use base::sync::{Mutex, lock, rank};
 

@@ -46,7 +46,7 @@ pub(super) use self::tls::Certificate;
 pub use self::tls::TlsOptions;
 use self::transport::{Duplex, Watched};
 use super::origin::GRPC_PATH;
-use crate::identity::Peer;
+use shares::identity::Peer;
 use base::limits::{
     HEAD_BYTES_MAX, PING_EVERY, RECEIVE_WINDOW_BYTES, SEND_BUFFER_BYTES, STREAMS_MAX,
 };

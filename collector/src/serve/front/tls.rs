@@ -20,7 +20,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use crate::identity::CertificateNames;
+use shares::identity::CertificateNames;
 use base::sync::{Mutex, lock, rank};
 
 /// How often the files are checked for changes.

@@ -8,7 +8,7 @@ use profiler_core::wire::v1::{self, agent_message::Kind};
 use tonic::Code;
 
 use super::*;
-use crate::shares::Quota;
+use shares::Quota;
 use crate::testing::at_once;
 use base::limits::DECODED_BYTES_MAX;
 

@@ -11,7 +11,7 @@ use tokio::time::sleep;
 use tokio_stream::StreamExt as _;
 
 use super::failure::{Failure, Kind};
-use crate::shares::{Account, Full, MemoryPool, Reservation, TooFast};
+use shares::{Account, Full, MemoryPool, Reservation, TooFast};
 use base::limits::{BEGUN_WINDOW, PUSH_BODY_BYTES_MAX};
 
 /// A whole body, whose memory is held until it is dropped.

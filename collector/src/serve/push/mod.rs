@@ -27,9 +27,9 @@ use self::profile::{Parsed, Parser, Profile};
 use self::series::Source;
 use super::gate::Caller;
 use crate::collector::Collector;
-use crate::identity::Identity;
+use shares::identity::Identity;
 use crate::pushed::PushedSeries;
-use crate::shares::{Account, MemoryPool, Quota};
+use shares::{Account, MemoryPool, Quota};
 use base::limits::{PUSH_BODIES_BYTES_MAX, PUSH_CONTENT_BYTES_MAX};
 use base::log_limit::{Admitted, LineLimit};
 

@@ -15,7 +15,7 @@ use super::super::long_query::ShortMax;
 use super::super::reader::{Asking, Pairs, Reader};
 use super::{PATIENCE, in_time, wait_until};
 use crate::collector::{Collector, Settings};
-use crate::shares::Account;
+use shares::Account;
 use base::limits::LONG_QUERIES_MAX;
 
 /// A reader for which every query is long at its first look.

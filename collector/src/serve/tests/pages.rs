@@ -24,7 +24,7 @@ use super::client::{Client, get};
 use super::{PATIENCE, attached, in_time, serve, serve_full, wait_until};
 use crate::auth::{TokenSource, Tokens};
 use crate::collector::{Collector, Settings};
-use crate::shares::{Account, SlotPool, Turn};
+use shares::{Account, SlotPool, Turn};
 use crate::testing::{TestWorker, account, at};
 use base::clock::Clock;
 use base::limits::{PAGES_MAX, QUERIES_MAX, QUERIES_WAITING_MAX};

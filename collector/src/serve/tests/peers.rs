@@ -7,7 +7,7 @@ use tower::Service as _;
 use super::super::gate::Gate;
 use super::*;
 use crate::auth::{NewToken, Role, TokenFile, TokenSource, Tokens};
-use crate::identity::{CertificateNames, Peer};
+use shares::identity::{CertificateNames, Peer};
 
 /// The status of a request without a token, to a collector that has one.
 async fn status(peer: Peer, method: &str, path: &str) -> u16 {

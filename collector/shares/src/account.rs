@@ -30,7 +30,7 @@ static REACHED: LineLimit = LineLimit::new();
 #[error(
     "{identity} has reached its quota {quota}={value}; an operator can raise it, see: emberline serve --help"
 )]
-pub(crate) struct QuotaExceeded {
+pub struct QuotaExceeded {
     identity: String,
     quota: Quota,
     value: u64,
@@ -38,20 +38,20 @@ pub(crate) struct QuotaExceeded {
 
 /// How often an identity met a quota.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct QuotaUse {
+pub struct QuotaUse {
     /// Something was refused, ended or dropped.
-    pub(crate) refused: u64,
+    pub refused: u64,
     /// Something had to wait.
-    pub(crate) delayed: u64,
+    pub delayed: u64,
     /// When that was last.
-    pub(crate) last: Option<Instant>,
+    pub last: Option<Instant>,
     /// When it was last logged.
     logged: Option<Instant>,
 }
 
 /// One identity, for as long as it has connections or sessions, or was refused.
-pub(crate) struct Account {
-    pub(crate) identity: Identity,
+pub struct Account {
+    pub identity: Identity,
     quotas: Quotas,
     pub(super) decoding: decode_budget::Share,
     rate: Rate,
@@ -64,7 +64,7 @@ pub(crate) struct Account {
 /// Tables that all identities share and that never shrink: each identity may add some rows although
 /// others have used up the common room.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum SharedTable {
+pub enum SharedTable {
     /// Task names.
     Names,
     /// Pairs of task and phase.
@@ -95,7 +95,7 @@ struct Growth {
 
 /// A session that counts for an account; returned when it is dropped.
 #[derive(Debug)]
-pub(crate) struct SessionSlot {
+pub struct SessionSlot {
     account: Arc<Account>,
 }
 
@@ -120,17 +120,17 @@ impl Account {
     }
 
     /// The value of a quota that can be set.
-    pub(crate) fn value_of(&self, quota: Quota) -> Option<u64> {
+    pub fn value_of(&self, quota: Quota) -> Option<u64> {
         Quota::SETTABLE.contains(&quota).then(|| self.quotas.of(quota))
     }
 
     /// The value of one of its quotas.
-    pub(crate) fn quota(&self, quota: Quota) -> usize {
+    pub fn quota(&self, quota: Quota) -> usize {
         self.quotas.size_of(quota)
     }
 
     /// Counts a refusal, and logs it now and then.
-    pub(crate) fn note_refusal(&self, quota: Quota) {
+    pub fn note_refusal(&self, quota: Quota) {
         let now = Instant::now();
         let mut uses = lock(&self.uses);
         let counted = &mut uses[quota as usize];
@@ -149,7 +149,7 @@ impl Account {
     }
 
     /// Counts something that waits for a quota.
-    pub(crate) fn note_delay(&self, quota: Quota) {
+    pub fn note_delay(&self, quota: Quota) {
         let mut uses = lock(&self.uses);
         let counted = &mut uses[quota as usize];
         counted.delayed += 1;
@@ -157,14 +157,14 @@ impl Account {
     }
 
     /// The quotas that it ever met.
-    pub(crate) fn uses(&self) -> Vec<(Quota, QuotaUse)> {
+    pub fn uses(&self) -> Vec<(Quota, QuotaUse)> {
         let uses = *lock(&self.uses);
         let met = |(_, counted): &(Quota, QuotaUse)| counted.refused + counted.delayed > 0;
         Quota::ALL.into_iter().zip(uses).filter(met).collect()
     }
 
     /// Charges a message's bytes. Returns how long to wait until it may be used.
-    pub(crate) fn charge_bytes(&self, bytes: usize) -> Result<Duration, TooFast> {
+    pub fn charge_bytes(&self, bytes: usize) -> Result<Duration, TooFast> {
         let charged = self.rate.charge(bytes as u64, Instant::now());
         match charged {
             Ok(Duration::ZERO) => {}
@@ -175,7 +175,7 @@ impl Account {
     }
 
     /// Counts one more session.
-    pub(crate) fn open_session(self: &Arc<Self>) -> Result<SessionSlot, QuotaExceeded> {
+    pub fn open_session(self: &Arc<Self>) -> Result<SessionSlot, QuotaExceeded> {
         let sessions_max = self.quota(Quota::Sessions);
         let more = |sessions| (sessions < sessions_max).then_some(sessions + 1);
         let opened = self.sessions.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
@@ -191,33 +191,33 @@ impl Account {
     }
 
     /// Sessions that count for it.
-    #[cfg(test)]
-    pub(crate) fn session_count(&self) -> usize {
+    #[cfg(any(test, feature = "testing"))]
+    pub fn session_count(&self) -> usize {
         self.sessions.load(Ordering::Relaxed)
     }
 
     /// Nodes that it may still add to a tree with room for this many.
-    pub(crate) fn nodes_left(&self, free_nodes: usize) -> usize {
+    pub fn nodes_left(&self, free_nodes: usize) -> usize {
         let added = self.growth.nodes.load(Ordering::Relaxed) as usize;
         let own = self.quota(Quota::Nodes).saturating_sub(added);
         own.min(share_left(added, free_nodes))
     }
 
     /// Whether it may add names to a tree with room for this many bytes of them.
-    pub(crate) fn may_add_symbols(&self, free_bytes: usize) -> bool {
+    pub fn may_add_symbols(&self, free_bytes: usize) -> bool {
         let added = self.growth.symbol_bytes.load(Ordering::Relaxed);
         added < self.quotas.of(Quota::SymbolBytes) && share_left(added as usize, free_bytes) > 0
     }
 
     /// Whether it may add one more row past the limit for everybody, which is counted then.
-    pub(crate) fn reserve(&self, table: SharedTable) -> bool {
+    pub fn reserve(&self, table: SharedTable) -> bool {
         let more = |rows| (rows < table.reserved_max()).then_some(rows + 1);
         let rows = &self.growth.reserved[table as usize];
         rows.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
     }
 
     /// Counts what it added to the tree.
-    pub(crate) fn note_growth(&self, nodes: usize, symbol_bytes: usize) {
+    pub fn note_growth(&self, nodes: usize, symbol_bytes: usize) {
         self.growth.nodes.fetch_add(nodes as u64, Ordering::Relaxed);
         self.growth.symbol_bytes.fetch_add(symbol_bytes as u64, Ordering::Relaxed);
     }
@@ -230,7 +230,7 @@ impl Account {
     }
 
     /// Whether a running task of this size has room. A refusal is counted.
-    pub(crate) fn has_room_for_task(&self, bytes: usize) -> bool {
+    pub fn has_room_for_task(&self, bytes: usize) -> bool {
         let running_bytes = self.running_bytes.load(Ordering::Relaxed);
         let has_room = running_bytes + bytes <= self.quota(Quota::RunningBytes);
         if !has_room {
@@ -240,34 +240,34 @@ impl Account {
     }
 
     /// Whether its running tasks take more than half of what they may.
-    pub(crate) fn is_half_full_of_tasks(&self) -> bool {
+    pub fn is_half_full_of_tasks(&self) -> bool {
         self.running_bytes.load(Ordering::Relaxed) > self.quota(Quota::RunningBytes) / 2
     }
 
     /// Counts a running task.
-    pub(crate) fn add_task(&self, bytes: usize) {
+    pub fn add_task(&self, bytes: usize) {
         self.running_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// The opposite of [`Account::add_task`].
-    pub(crate) fn remove_task(&self, bytes: usize) {
+    pub fn remove_task(&self, bytes: usize) {
         self.running_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
     /// The refusals so far, of the quotas that were ever exceeded.
-    #[cfg(test)]
-    pub(crate) fn refusals(&self) -> impl Iterator<Item = (Quota, u64)> {
+    #[cfg(any(test, feature = "testing"))]
+    pub fn refusals(&self) -> impl Iterator<Item = (Quota, u64)> {
         let uses = self.uses().into_iter().map(|(quota, counted)| (quota, counted.refused));
         uses.filter(|(_, refused)| *refused > 0)
     }
 
-    #[cfg(test)]
-    pub(crate) fn of_test(number: u8) -> Arc<Account> {
+    #[cfg(any(test, feature = "testing"))]
+    pub fn of_test(number: u8) -> Arc<Account> {
         Account::of_test_with(number, &QuotaSettings::default())
     }
 
-    #[cfg(test)]
-    pub(crate) fn of_test_with(number: u8, settings: &QuotaSettings) -> Arc<Account> {
+    #[cfg(any(test, feature = "testing"))]
+    pub fn of_test_with(number: u8, settings: &QuotaSettings) -> Arc<Account> {
         let identity = Identity::Address([10, 0, 0, number].into());
         Account::new(identity, Quotas::default().with(settings), Arc::default())
     }
@@ -282,7 +282,7 @@ fn share_left(added: usize, free: usize) -> usize {
 
 impl SessionSlot {
     /// Whether it counts for this account.
-    pub(crate) fn is_of(&self, account: &Account) -> bool {
+    pub fn is_of(&self, account: &Account) -> bool {
         self.account.identity == account.identity
     }
 }
@@ -295,7 +295,7 @@ impl Drop for SessionSlot {
 
 /// All identities with connections or sessions, and those that were here lately.
 #[derive(Debug, Default)]
-pub(crate) struct Accounts {
+pub struct Accounts {
     /// Of identities without quotas of their own.
     quotas: Quotas,
     by_identity: Mutex<KeyedMap<Identity, Arc<Account>>, rank::Accounts>,
@@ -303,13 +303,13 @@ pub(crate) struct Accounts {
 
 impl Accounts {
     /// Accounts whose quotas are the defaults, except for `settings`.
-    pub(crate) fn new(settings: &QuotaSettings) -> Accounts {
+    pub fn new(settings: &QuotaSettings) -> Accounts {
         Accounts { quotas: Quotas::default().with(settings), by_identity: Mutex::default() }
     }
 
     /// The account of an identity that has quotas of its own. A new account replaces one with other
     /// quotas, which lasts as long as the streams that use it.
-    pub(crate) fn of(&self, identity: &Identity, own: Option<&QuotaSettings>) -> Arc<Account> {
+    pub fn of(&self, identity: &Identity, own: Option<&QuotaSettings>) -> Arc<Account> {
         let quotas = own.map_or(self.quotas, |own| self.quotas.with(own));
         let mut accounts = lock(&self.by_identity);
         let growth = match accounts.get(identity) {
@@ -326,7 +326,7 @@ impl Accounts {
     }
 
     /// All accounts.
-    pub(crate) fn all(&self) -> Vec<Arc<Account>> {
+    pub fn all(&self) -> Vec<Arc<Account>> {
         lock(&self.by_identity).values().cloned().collect()
     }
 }

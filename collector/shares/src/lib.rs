@@ -11,27 +11,29 @@
 //!
 //! An [`Account`] counts what its identity was refused.
 
+#![allow(missing_docs, reason = "a face for our own crates: names that speak for themselves need no sentence")]
+
 mod account;
 mod decode_budget;
+pub mod identity;
 mod memory_pool;
 mod quotas;
 mod rate;
 mod round_robin;
-mod shared_tables;
 mod slots;
 mod turns;
 mod unsealed;
 
 pub use self::quotas::{Quota, QuotaError, QuotaSettings};
 
-pub(crate) use self::account::{
+pub use self::account::{
     Account, Accounts, QuotaExceeded, QuotaUse, SessionSlot, SharedTable,
 };
-pub(crate) use self::decode_budget::{Charge, DecodeBudget};
-pub(crate) use self::memory_pool::{Full, MemoryPool, Reservation};
-pub(crate) use self::quotas::Quotas;
-pub(crate) use self::rate::TooFast;
-pub(crate) use self::round_robin::RoundRobin;
-pub(crate) use self::slots::{NoSlot, Slot, SlotPool};
-pub(crate) use self::turns::{Turn, Turns};
-pub(crate) use self::unsealed::UnsealedShares;
+pub use self::decode_budget::{Charge, DecodeBudget};
+pub use self::memory_pool::{Full, MemoryPool, Reservation};
+pub use self::quotas::Quotas;
+pub use self::rate::TooFast;
+pub use self::round_robin::RoundRobin;
+pub use self::slots::{NoSlot, Slot, SlotPool};
+pub use self::turns::{Turn, Turns};
+pub use self::unsealed::UnsealedShares;

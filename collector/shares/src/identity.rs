@@ -8,7 +8,7 @@ use profiler_core::TokenId;
 
 /// The other end of a connection, as the connection itself shows it: an extension of every request.
 #[derive(Clone, Debug)]
-pub(crate) enum Peer {
+pub enum Peer {
     /// Connected through the network, perhaps with a certificate that was verified.
     Network { address: SocketAddr, certificate: Option<CertificateNames> },
     /// Connected to the Unix socket, from a process of this user, who may use it.
@@ -17,11 +17,11 @@ pub(crate) enum Peer {
 
 /// The DNS names in a client's certificate.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(crate) struct CertificateNames(pub(crate) Arc<[String]>);
+pub struct CertificateNames(pub Arc<[String]>);
 
 /// The sender of a request: an extension of every request.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(crate) enum Identity {
+pub enum Identity {
     /// Everybody who connects from this address, see [`network_of`].
     Address(IpAddr),
     /// Everybody with a certificate for these names.
@@ -55,7 +55,7 @@ impl fmt::Display for Identity {
 const NETWORK_BITS: u32 = 64;
 
 /// The address that stands for a host: its own, or by IPv6 the first one of its network.
-pub(crate) fn network_of(address: IpAddr) -> IpAddr {
+pub fn network_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) if !address.is_loopback() => {
             let host_bits = u128::BITS - NETWORK_BITS;
@@ -66,7 +66,7 @@ pub(crate) fn network_of(address: IpAddr) -> IpAddr {
 }
 
 impl Identity {
-    pub(crate) fn of(peer: &Peer) -> Identity {
+    pub fn of(peer: &Peer) -> Identity {
         match peer {
             Peer::Network { certificate: Some(names), .. } => Identity::Certificate(names.clone()),
             Peer::Network { address, certificate: None } => {

@@ -11,7 +11,7 @@ use base::sync::{Mutex, lock, rank};
 /// A number of slots that peers take and return. One identity may take all of them; an eighth as many
 /// more are left to identities that hold less than half.
 #[derive(Debug)]
-pub(crate) struct SlotPool {
+pub struct SlotPool {
     quota: Quota,
     slots_max: usize,
     taken: Mutex<Usage, rank::Slots>,
@@ -25,7 +25,7 @@ struct Usage {
 
 /// Why there is no slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum NoSlot {
+pub enum NoSlot {
     /// The identity has its share.
     OwnShare,
     /// Others use all.
@@ -34,23 +34,23 @@ pub(crate) enum NoSlot {
 
 /// A taken slot; returned when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Slot {
+pub struct Slot {
     slots: Arc<SlotPool>,
     account: Arc<Account>,
 }
 
 impl SlotPool {
-    pub(crate) fn new(quota: Quota, slots_max: usize) -> Arc<SlotPool> {
+    pub fn new(quota: Quota, slots_max: usize) -> Arc<SlotPool> {
         Arc::new(SlotPool { quota, slots_max, taken: Mutex::default() })
     }
 
     /// The number of all slots, if one identity may take `slots_max`.
-    pub(crate) const fn capacity(slots_max: usize) -> usize {
+    pub const fn capacity(slots_max: usize) -> usize {
         slots_max + slots_max.div_ceil(8)
     }
 
     /// Takes a slot for an identity. A refusal is counted.
-    pub(crate) fn take(self: &Arc<Self>, account: &Arc<Account>) -> Result<Slot, NoSlot> {
+    pub fn take(self: &Arc<Self>, account: &Arc<Account>) -> Result<Slot, NoSlot> {
         let mut taken = lock(&self.taken);
         let own = taken.by_identity.get(&account.identity).copied().unwrap_or(0);
         let is_greedy = own >= self.slots_max / 2;
@@ -67,8 +67,8 @@ impl SlotPool {
     }
 
     /// The number of taken slots.
-    #[cfg(test)]
-    pub(crate) fn taken(&self) -> usize {
+    #[cfg(any(test, feature = "testing"))]
+    pub fn taken(&self) -> usize {
         lock(&self.taken).count
     }
 }

@@ -9,7 +9,7 @@ use base::sync::{Mutex, lock, rank};
 /// The bytes of each identity that are in no table. When a sealing is behind, only the identity that sent most
 /// of them waits for it.
 #[derive(Debug, Default)]
-pub(crate) struct UnsealedShares {
+pub struct UnsealedShares {
     state: Mutex<State, rank::UnsealedShares>,
 }
 
@@ -43,12 +43,12 @@ impl Shares {
 
 impl UnsealedShares {
     /// Counts what was accepted.
-    pub(crate) fn note(&self, account: &Account, bytes: usize) {
+    pub fn note(&self, account: &Account, bytes: usize) {
         lock(&self.state).since.add(&account.identity, bytes);
     }
 
     /// Whether it sent at least half of the bytes.
-    pub(crate) fn is_greedy(&self, account: &Account) -> bool {
+    pub fn is_greedy(&self, account: &Account) -> bool {
         let state = lock(&self.state);
         let parts = [&state.in_sealing, &state.since];
         let own: usize = parts.map(|shares| shares.of(&account.identity)).iter().sum();
@@ -57,7 +57,7 @@ impl UnsealedShares {
     }
 
     /// A sealing begins. After a failed one, it includes what that one had.
-    pub(crate) fn take_for_sealing(&self) {
+    pub fn take_for_sealing(&self) {
         let mut state = lock(&self.state);
         let Shares { by_identity, .. } = std::mem::take(&mut state.since);
         for (identity, bytes) in by_identity {
@@ -66,7 +66,7 @@ impl UnsealedShares {
     }
 
     /// The sealing has succeeded.
-    pub(crate) fn sealed(&self) {
+    pub fn sealed(&self) {
         lock(&self.state).in_sealing = Shares::default();
     }
 }

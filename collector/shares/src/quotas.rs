@@ -44,7 +44,7 @@ pub enum Quota {
 
 impl Quota {
     /// All of them.
-    pub(crate) const ALL: [Quota; 12] = [
+    pub const ALL: [Quota; 12] = [
         Quota::Sessions,
         Quota::BytesPerSecond,
         Quota::DecodedBytes,
@@ -200,7 +200,7 @@ impl TryFrom<BTreeMap<Quota, u64>> for QuotaSettings {
 
 /// The values of all quotas of one identity.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Quotas([u64; Quota::SETTABLE.len()]);
+pub struct Quotas([u64; Quota::SETTABLE.len()]);
 
 impl Default for Quotas {
     fn default() -> Quotas {
@@ -210,7 +210,7 @@ impl Default for Quotas {
 
 impl Quotas {
     /// These quotas, except for those in `settings`.
-    pub(crate) fn with(mut self, settings: &QuotaSettings) -> Quotas {
+    pub fn with(mut self, settings: &QuotaSettings) -> Quotas {
         for (quota, value) in settings.iter() {
             self.0[quota as usize] = value;
         }
@@ -218,11 +218,11 @@ impl Quotas {
     }
 
     /// The value of a quota; no limit for one that cannot be set.
-    pub(crate) fn of(&self, quota: Quota) -> u64 {
+    pub fn of(&self, quota: Quota) -> u64 {
         self.0.get(quota as usize).copied().unwrap_or(u64::MAX)
     }
 
-    pub(crate) fn size_of(&self, quota: Quota) -> usize {
+    pub fn size_of(&self, quota: Quota) -> usize {
         usize::try_from(self.of(quota)).unwrap_or(usize::MAX)
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use profiler_core::{PhaseInterval, TaskRecord, TaskTotals, TransferEvent};
 
-use super::{Account, SharedTable};
+use shares::{Account, SharedTable};
 use crate::state::CollectorState;
 use base::sync::{read, write};
 

@@ -16,9 +16,9 @@ pub(super) struct Rate {
 
 /// The bucket stays empty for longer than anyone should wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct TooFast {
+pub struct TooFast {
     /// When it is no longer so.
-    pub(crate) retry_after: Duration,
+    pub retry_after: Duration,
 }
 
 impl Rate {

@@ -19,7 +19,7 @@ const STALLED_AFTER: Duration = Duration::from_secs(1);
 
 /// A pool of bytes. When it is full, the peer that holds most loses what it holds without progress.
 #[derive(Debug)]
-pub(crate) struct MemoryPool {
+pub struct MemoryPool {
     quota: Quota,
     bytes_max: usize,
     state: Mutex<State, rank::MemoryPool>,
@@ -68,7 +68,7 @@ impl fmt::Debug for Holding {
 
 /// A part of the pool; returned when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Reservation {
+pub struct Reservation {
     pool: Arc<MemoryPool>,
     account: Arc<Account>,
     id: u64,
@@ -76,16 +76,16 @@ pub(crate) struct Reservation {
 
 /// The pool is full, and everyone goes on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Full;
+pub struct Full;
 
 impl MemoryPool {
-    pub(crate) fn new(quota: Quota, bytes_max: usize) -> Arc<MemoryPool> {
+    pub fn new(quota: Quota, bytes_max: usize) -> Arc<MemoryPool> {
         let waiting = SlotPool::new(quota, WAITING_FOR_ROOM_MAX);
         Arc::new(MemoryPool { quota, bytes_max, state: Mutex::default(), waiting })
     }
 
     /// Takes `bytes` for an identity. `revoke` is called if they are taken back.
-    pub(crate) fn hold(
+    pub fn hold(
         self: &Arc<Self>,
         account: &Arc<Account>,
         bytes: usize,
@@ -95,7 +95,7 @@ impl MemoryPool {
     }
 
     /// Takes nothing yet; see [`Reservation::grow`].
-    pub(crate) fn hold_none(
+    pub fn hold_none(
         self: &Arc<Self>,
         account: &Arc<Account>,
         revoke: impl FnOnce() + Send + 'static,
@@ -159,8 +159,8 @@ impl MemoryPool {
     }
 
     /// The bytes that are held.
-    #[cfg(test)]
-    pub(crate) fn bytes(&self) -> usize {
+    #[cfg(any(test, feature = "testing"))]
+    pub fn bytes(&self) -> usize {
         lock(&self.state).bytes
     }
 }
@@ -215,7 +215,7 @@ impl State {
 impl Reservation {
     /// Notes progress, and takes `more` bytes. Waits for room for up to `wait_max`, unless as many peers
     /// wait as may.
-    pub(crate) async fn grow(&self, more: usize, wait_max: Duration) -> Result<(), Full> {
+    pub async fn grow(&self, more: usize, wait_max: Duration) -> Result<(), Full> {
         if self.grow_at(Instant::now(), more).is_ok() {
             return Ok(());
         }
@@ -252,7 +252,7 @@ impl Reservation {
     }
 
     /// Notes progress.
-    pub(crate) fn note_progress(&self) {
+    pub fn note_progress(&self) {
         // Never fails: it takes nothing.
         let _ = self.grow_at(Instant::now(), 0);
     }

@@ -15,7 +15,7 @@ use base::sync::{Mutex, lock, rank};
 /// thousand times delays the others as much as one that asks once. One turn more is left to identities
 /// that have none, so that a first request need not wait for long ones of others.
 #[derive(Debug)]
-pub(crate) struct Turns {
+pub struct Turns {
     /// Turns that any identity may have.
     count: usize,
     state: Mutex<State, rank::Turns>,
@@ -30,7 +30,7 @@ struct State {
 
 /// A turn; the next in the queue gets it when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Turn {
+pub struct Turn {
     turns: Arc<Turns>,
     identity: Identity,
 }
@@ -43,12 +43,12 @@ struct Waiting {
 }
 
 impl Turns {
-    pub(crate) fn new(count: usize) -> Arc<Turns> {
+    pub fn new(count: usize) -> Arc<Turns> {
         Arc::new(Turns { count, state: Mutex::default() })
     }
 
     /// A turn that is free now.
-    pub(crate) fn try_take(self: &Arc<Self>, account: &Account) -> Option<Turn> {
+    pub fn try_take(self: &Arc<Self>, account: &Account) -> Option<Turn> {
         self.grant_free(&mut lock(&self.state), &account.identity)
     }
 
@@ -61,7 +61,7 @@ impl Turns {
     }
 
     /// Waits for a turn. Cancel-safe.
-    pub(crate) async fn take(self: &Arc<Self>, account: &Account) -> Turn {
+    pub async fn take(self: &Arc<Self>, account: &Account) -> Turn {
         let identity = account.identity.clone();
         let mut waiting = {
             let mut state = lock(&self.state);
@@ -78,7 +78,7 @@ impl Turns {
 
     /// Works on a message that takes `bytes` of memory. For a large one, waits for a turn and keeps no other
     /// stream waiting for the thread. Cancel-safe.
-    pub(crate) async fn run<T>(
+    pub async fn run<T>(
         self: &Arc<Self>,
         account: &Account,
         bytes: usize,
@@ -108,8 +108,8 @@ impl Turns {
     }
 
     /// The number of turns that are taken.
-    #[cfg(test)]
-    pub(crate) fn taken(&self) -> usize {
+    #[cfg(any(test, feature = "testing"))]
+    pub fn taken(&self) -> usize {
         lock(&self.state).taken
     }
 }
@@ -185,7 +185,7 @@ mod tests {
 
     /// A turn that is free.
     fn taken(turns: &Arc<Turns>, identity: u8) -> Turn {
-        crate::testing::at_once(turns.take(&Account::of_test(identity)))
+        base::testing::at_once(turns.take(&Account::of_test(identity)))
     }
 
     #[test]

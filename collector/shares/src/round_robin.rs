@@ -8,7 +8,7 @@ use crate::identity::Identity;
 
 /// The items of each identity, and whose turn is next. `None` is the collector itself.
 #[derive(Debug)]
-pub(crate) struct RoundRobin<T> {
+pub struct RoundRobin<T> {
     queues: KeyedMap<Option<Identity>, VecDeque<T>>,
     /// Each identity with items, once.
     order: VecDeque<Option<Identity>>,
@@ -22,7 +22,7 @@ impl<T> Default for RoundRobin<T> {
 }
 
 impl<T> RoundRobin<T> {
-    pub(crate) fn push(&mut self, identity: Option<&Identity>, item: T) {
+    pub fn push(&mut self, identity: Option<&Identity>, item: T) {
         self.count += 1;
         let identity = identity.cloned();
         if let Some(queue) = self.queues.get_mut(&identity) {
@@ -34,12 +34,12 @@ impl<T> RoundRobin<T> {
     }
 
     /// The first item of the next identity.
-    pub(crate) fn pop(&mut self) -> Option<T> {
+    pub fn pop(&mut self) -> Option<T> {
         self.pop_of(|_| true).map(|(_, item)| item)
     }
 
     /// The first item of the next identity that is `eligible`.
-    pub(crate) fn pop_of(
+    pub fn pop_of(
         &mut self,
         eligible: impl Fn(&Option<Identity>) -> bool,
     ) -> Option<(Option<Identity>, T)> {
@@ -56,11 +56,11 @@ impl<T> RoundRobin<T> {
         Some((identity, item))
     }
 
-    pub(crate) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.count
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 }

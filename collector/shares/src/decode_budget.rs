@@ -28,7 +28,7 @@ const _: () = assert!(LARGE_LANE_BYTES <= u32::MAX as usize);
 /// Room for messages, in two lanes: the small messages of ordinary agents never wait for large ones.
 /// Both are first come, first served.
 #[derive(Debug)]
-pub(crate) struct DecodeBudget {
+pub struct DecodeBudget {
     lanes: Lanes,
 }
 
@@ -70,24 +70,24 @@ impl Share {
 
 /// The memory of one message, released when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Charge {
+pub struct Charge {
     _own: OwnedSemaphorePermit,
     shared: OwnedSemaphorePermit,
 }
 
 impl Charge {
-    pub(crate) fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         self.shared.num_permits()
     }
 }
 
 impl DecodeBudget {
-    pub(crate) fn new() -> DecodeBudget {
+    pub fn new() -> DecodeBudget {
         DecodeBudget { lanes: Lanes::new(SMALL_LANE_BYTES, LARGE_LANE_BYTES) }
     }
 
     /// Waits for room for a message that takes `bytes` once decoded.
-    pub(crate) async fn charge(&self, account: &Account, bytes: usize) -> Charge {
+    pub async fn charge(&self, account: &Account, bytes: usize) -> Charge {
         const OPEN: &str = "the lanes are never closed";
         let share = &account.decoding;
         let bytes = bytes.min(share.large_bytes);
@@ -102,8 +102,8 @@ impl DecodeBudget {
     }
 
     /// Bytes of the messages that are charged now.
-    #[cfg(test)]
-    pub(crate) fn charged(&self) -> usize {
+    #[cfg(any(test, feature = "testing"))]
+    pub fn charged(&self) -> usize {
         let free = self.lanes.small.available_permits() + self.lanes.large.available_permits();
         DECODED_BYTES_MAX - free
     }
@@ -112,7 +112,7 @@ impl DecodeBudget {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::at_once;
+    use base::testing::at_once;
 
     #[test]
     fn large_messages_leave_room_for_small_ones_and_for_others() {
