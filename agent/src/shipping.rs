@@ -10,7 +10,6 @@ use profiler_core::{Epoch, SessionKey, Timestamp, Token};
 
 use crate::batch::Batch;
 use crate::builder::{AgentBuilder, host_name};
-use crate::start_error::StartError;
 use crate::clock;
 use crate::control::{Control, ThreadDumpReply};
 use crate::fork::PerProcess;
@@ -19,6 +18,7 @@ use crate::report::ShipReport;
 use crate::ship::{
     self, AgentClock, BatchQueue, Limits, ShipError, ShipOptions, ShipThread, Shipper, TokenSource,
 };
+use crate::start_error::StartError;
 use crate::symbolizer::Sink;
 use crate::sync::lock;
 use crate::tables::Tables;

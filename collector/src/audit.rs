@@ -8,9 +8,9 @@ use std::fmt::Write as _;
 use profiler_core::limits::bounded;
 use profiler_core::{Settings, SettingsChange};
 
-use shares::identity::Identity;
 use base::limits::{AUDIT_NAMES_MAX, AUDIT_TEXT_BYTES_MAX};
 use base::log_limit::{Admitted, LineLimit};
+use shares::identity::Identity;
 use store::rows::RunRow;
 
 static SETTINGS: LineLimit = LineLimit::new();

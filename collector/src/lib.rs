@@ -18,68 +18,45 @@
 //!
 //! ```no_run
 //! # async fn run() -> Result<(), emberline_collector::ServeError> {
-//! use emberline_collector::{Collector, ServeOptions};
+//! use emberline_collector::{ServeOptions, Server};
 //!
 //! let options = ServeOptions { listen: "127.0.0.1:0".parse().expect("an address"), ..Default::default() };
-//! let server = Collector::bind(options).await?;
+//! let server = Server::bind(options).await?;
 //! println!("listening on {}", server.url());
 //! server.serve(std::future::pending()).await
 //! # }
 //! ```
 
-mod adoption;
-mod agent_control;
 mod audit;
 pub mod auth;
-mod collector;
-mod commit;
-mod events;
-mod follow;
-mod forward;
-mod ingest;
-mod ingest_status;
-mod ledger;
 mod limited;
-mod pushed;
-mod query;
-mod recovery;
-mod sealing;
 pub mod serve;
-mod session;
-mod shapes;
-mod shared_tables;
-mod significance;
 #[cfg(feature = "simulation")]
 #[doc(hidden)]
 pub mod simulation;
-mod state;
-mod sum_cluster;
-mod task_counters;
-mod telemetry;
-#[cfg(test)]
-mod testing;
-mod tree;
-mod windows;
 
-pub use adoption::{Adoption, AdoptionOptions, adopt};
 pub use base::clock::Clock;
 pub use base::heartbeat::{Heartbeat, heartbeats};
 pub use base::limits::{self, Limits};
 pub use base::log_limit::limit_panic_messages;
-pub use collector::Collector;
-pub use follow::{FollowError, FollowOptions};
 pub use limited::{ProcessLimitError, end_first, limit_process};
 pub use naming::{NOT_FOUND_CODE, SymbolSource};
 pub use query::{EndedTask, EndedTasksOf, compare_ended_tasks};
-pub use recovery::{DataError, StoreOptions};
 pub use serve::{
     AutoAdoption, ClusterProgram, EncodedTasks, ForwardContent, ForwardError, ForwardOptions,
     ForwardTarget, SQL_CORRUPT_FILE, ScrapeTarget, ServeError, ServeOptions, Server, SqlProgram,
     report_document,
 };
 pub use shares::{Quota, QuotaError, QuotaSettings};
-pub use store::wal::WalError;
-pub use store::{self, Retention, StoreError};
-pub use sum_cluster::{
+pub use state::Collector;
+pub use state::adoption::{Adoption, AdoptionOptions, adopt};
+pub use state::follow::{FollowError, FollowOptions};
+pub use state::recovery::{DataError, StoreOptions};
+pub use state::sum_cluster::{
     ClusterRequest, ClusterSum, NoClusterSum, SamplePiece, StoreSamples, SumCluster,
 };
+pub use store::wal::WalError;
+pub use store::{self, Retention, StoreError};
+
+#[cfg(test)]
+mod tests;

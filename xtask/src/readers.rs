@@ -28,7 +28,7 @@ use xtask::{announce, light, root};
 use crate::packages;
 
 /// The golden store.
-const STORE: &str = "collector/golden/store-1";
+const STORE: &str = "collector/store/golden/store-1";
 
 /// A download of 20 MB.
 const READER: &str = "duckdb==2.0.0";

@@ -74,6 +74,7 @@ impl Default for OverheadCounters {
 impl OverheadCounters {
     pub(crate) fn report(&self) -> Overhead {
         let read = |sum: &AtomicU64| sum.load(Ordering::Relaxed);
+        let naming_cpu_ns = read(&self.naming_cpu_ns);
         Overhead {
             ticks: read(&self.ticks),
             ticks_throttled: read(&self.ticks_throttled),
@@ -82,8 +83,9 @@ impl OverheadCounters {
             handler_p50_ns: self.quantile_ns(50),
             handler_p99_ns: self.quantile_ns(99),
             sampler_cpu_ns: read(&self.sampler_cpu_ns),
-            other_cpu_ns: read(&self.other_cpu_ns),
-            naming_cpu_ns: read(&self.naming_cpu_ns),
+            // It is counted once per cycle, and the part of it at once.
+            other_cpu_ns: read(&self.other_cpu_ns).max(naming_cpu_ns),
+            naming_cpu_ns,
             shipper_wakeups: 0,
         }
     }
@@ -328,6 +330,14 @@ mod tests {
 
     fn at(ns: u64) -> ClockReading {
         ClockReading { stamp: ns, ns }
+    }
+
+    #[test]
+    fn resolving_names_is_a_part_of_the_other_threads_time_between_two_counts() {
+        let meter = meter();
+        meter.counters.add_naming(7_000_000);
+        let overhead = meter.counters.report();
+        assert_eq!((overhead.other_cpu_ns, overhead.naming_cpu_ns), (7_000_000, 7_000_000));
     }
 
     proptest! {

@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context as _, bail};
 use collector::auth::TokenSource;
 use collector::serve::PORT_DEFAULT;
-use collector::{Collector, ServeError, ServeOptions, Server, SymbolSource};
+use collector::{ServeError, ServeOptions, Server, SymbolSource};
 use examples::fleet::{Fleet, FleetOptions, WorkerSummary};
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
@@ -124,10 +124,10 @@ impl RunningDemo {
 async fn bind(listen: Option<SocketAddr>, options: ServeOptions) -> Result<Server, ServeError> {
     let options = |address: SocketAddr| ServeOptions { listen: address.into(), ..options.clone() };
     let first = listen.unwrap_or(ADDRESS_DEFAULT);
-    match Collector::bind(options(first)).await {
+    match Server::bind(options(first)).await {
         Err(ServeError::InUse { address, .. }) if listen.is_none() => {
             say(&format!("{address} is in use; using a free port"));
-            Collector::bind(options(SocketAddr::new(first.ip(), 0))).await
+            Server::bind(options(SocketAddr::new(first.ip(), 0))).await
         }
         bound => bound,
     }

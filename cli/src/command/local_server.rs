@@ -3,7 +3,7 @@
 use anyhow::Context as _;
 use collector::serve::Listen;
 use collector::store::StorePlace;
-use collector::{Collector, FollowOptions, ServeError, ServeOptions};
+use collector::{FollowOptions, ServeError, ServeOptions, Server};
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -36,7 +36,7 @@ impl LocalServer {
     pub(super) fn start(runtime: &Runtime, options: ServeOptions) -> anyhow::Result<LocalServer> {
         let folder = PrivateFolder::create().context("could not create a folder for a socket")?;
         let listen = Listen::Unix(folder.path.join("socket"));
-        let server = runtime.block_on(Collector::bind(ServeOptions { listen, ..options }))?;
+        let server = runtime.block_on(Server::bind(ServeOptions { listen, ..options }))?;
         let url = server.url();
         let (end, ended) = oneshot::channel::<()>();
         let serving = runtime.spawn(server.serve(async {

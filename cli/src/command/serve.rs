@@ -12,7 +12,7 @@ use collector::limits::{ADOPT_AFTER_FACTOR_MIN, ADOPT_AFTER_MAX};
 use collector::serve::{Reloader, TlsOptions};
 use collector::store::{Ack, Retention, StorePlace};
 use collector::{
-    AutoAdoption, Collector, FollowOptions, ForwardOptions, Limits, ScrapeTarget, ServeOptions,
+    AutoAdoption, FollowOptions, ForwardOptions, Limits, ScrapeTarget, ServeOptions, Server,
     StoreOptions, SymbolSource,
 };
 use tls::CertificateFiles;
@@ -233,7 +233,7 @@ async fn serve(args: ServeArgs) -> anyhow::Result<()> {
     if let Some(milliseconds) = args.forward_every {
         forward.every = Duration::from_secs_f64(milliseconds.clamp(1.0, 3_600e3) / 1e3);
     }
-    let server = Collector::bind(ServeOptions {
+    let server = Server::bind(ServeOptions {
         listen: args.listen,
         tls: certificate.map(|certificate| TlsOptions { certificate, client_ca }),
         socket_users: args.socket_users,

@@ -11,7 +11,10 @@
 //!
 //! An [`Account`] counts what its identity was refused.
 
-#![allow(missing_docs, reason = "a face for our own crates: names that speak for themselves need no sentence")]
+#![allow(
+    missing_docs,
+    reason = "a face for our own crates: names that speak for themselves need no sentence"
+)]
 
 mod account;
 mod decode_budget;
@@ -26,9 +29,7 @@ mod unsealed;
 
 pub use self::quotas::{Quota, QuotaError, QuotaSettings};
 
-pub use self::account::{
-    Account, Accounts, QuotaExceeded, QuotaUse, SessionSlot, SharedTable,
-};
+pub use self::account::{Account, Accounts, QuotaExceeded, QuotaUse, SessionSlot, SharedTable};
 pub use self::decode_budget::{Charge, DecodeBudget};
 pub use self::memory_pool::{Full, MemoryPool, Reservation};
 pub use self::quotas::Quotas;

@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
 use super::{Role, TokenHash, TokenRecord, WorkerPattern};
-use shares::QuotaSettings;
 use base::limits::{TOKEN_FILE_BYTES_MAX, TOKEN_NOTE_BYTES_MAX, TOKENS_MAX, WORKER_PATTERNS_MAX};
+use shares::QuotaSettings;
 
 /// The name of the file in a data folder.
 const FILE_NAME: &str = "tokens.json";

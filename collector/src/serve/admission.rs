@@ -18,13 +18,13 @@ use tokio::time::sleep;
 use super::error::ErrorAnswer;
 use super::gate::Caller;
 use super::gzip;
-use shares::identity::Identity;
-use shares::{Account, Accounts, MemoryPool, Quota, Reservation, Slot, SlotPool, Turn};
 use base::limits::{
     ANSWER_BYTES_MAX, ANSWER_PIECE_BYTES, ANSWER_RETRY_EVERY, ANSWER_UNCOUNTED_BYTES,
     QUERY_WAIT_MAX,
 };
 use base::sync::{Mutex, lock, rank};
+use shares::identity::Identity;
+use shares::{Account, Accounts, MemoryPool, Quota, Reservation, Slot, SlotPool, Turn};
 
 /// A pool of slots for some routes.
 #[derive(Clone)]

@@ -16,11 +16,11 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::sql::{kept_variables, read};
 use crate::Retention;
-use crate::adoption::StoreWatch;
-use crate::collector::Collector;
-use crate::recovery::StoreOptions;
 use base::limits::{ADOPT_MESSAGE_BYTES_MAX, ADOPT_TIME_MAX};
 use base::sync::{Mutex, lock, rank};
+use state::Collector;
+use state::adoption::StoreWatch;
+use state::recovery::StoreOptions;
 use store::StoreName;
 
 /// When and how stores of dead collectors are adopted.

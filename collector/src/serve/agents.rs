@@ -15,9 +15,9 @@ use super::answer;
 use super::error::ErrorAnswer;
 use super::reader::{Pairs, Reader, pairs_of};
 use crate::audit;
-use crate::ingest::PendingThreadDump;
-use crate::query::{ThreadDumpQuery, parse_change, parse_workers};
 use base::limits::{BODY_BYTES_MAX, CONTROL_WAIT_MAX};
+use query::{ThreadDumpQuery, parse_change, parse_workers};
+use state::ingest::PendingThreadDump;
 
 pub(super) fn routes() -> Router<Reader> {
     Router::new()

@@ -11,8 +11,8 @@ use tokio::time::{sleep, timeout};
 
 use super::error::ErrorAnswer;
 use super::sql::answer_of;
-use crate::sum_cluster::{ClusterRequest, ClusterSum, NoClusterSum, SumCluster};
 use base::limits::{CLUSTER_SUMS_MAX, QUERY_WAIT_MAX, SQL_TIME_MAX};
+use state::sum_cluster::{ClusterRequest, ClusterSum, NoClusterSum, SumCluster};
 
 /// Time between two checks whether the reader has gone away.
 const CANCEL_CHECK_EVERY: Duration = Duration::from_millis(50);

@@ -5,10 +5,10 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
 use super::push::Failure;
-use crate::query::QueryError;
-use shares::NoSlot;
 use base::limits::RETRY_AFTER;
 use base::log_limit::{Admitted, LineLimit};
+use query::QueryError;
+use shares::NoSlot;
 
 /// Any reader can cause these lines.
 static FAILED: LineLimit = LineLimit::new();

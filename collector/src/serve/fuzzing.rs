@@ -17,7 +17,7 @@ use tokio::runtime::{Builder, Runtime};
 use tonic::codegen::Service as _;
 
 use super::*;
-use crate::sealing::SealError;
+use state::sealing::SealError;
 #[cfg(emberline_fuzzing)]
 use store::is_decoding;
 use store::wal::sim::SimDisk;

@@ -12,9 +12,9 @@ use super::cookie::CookieScope;
 use crate::auth::{
     Access, Denied, DeniedLog, Role, Session, SessionSecret, Sessions, TokenRecord, Tokens,
 };
-use shares::identity::{CertificateNames, Identity};
-use shares::QuotaSettings;
 use base::clock::Clock;
+use shares::QuotaSettings;
+use shares::identity::{CertificateNames, Identity};
 
 /// The tokens and sessions of a collector, against which requests are checked.
 #[derive(Debug)]

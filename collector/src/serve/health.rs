@@ -10,7 +10,7 @@ use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_server::{Health, HealthServer};
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 
-use crate::collector::Collector;
+use state::Collector;
 
 /// Path of the service; each method is below it.
 pub(super) const HEALTH_ROUTE: &str = "/grpc.health.v1.Health/{*rest}";

@@ -14,7 +14,7 @@ use flamegraph::text::printable;
 use miniz_oxide::deflate::compress_to_vec_zlib;
 use profiler_core::bucket::bucket_middle_ns;
 
-use crate::query::{BucketCounts, DurationCounts, format_time};
+use query::{BucketCounts, DurationCounts, format_time};
 
 /// Cookies of version 2, with words of variable length.
 const PLAIN: u32 = 0x1c84_9313;
@@ -126,7 +126,7 @@ mod tests {
     use profiler_core::Timestamp;
 
     use super::*;
-    use crate::query::DurationInterval;
+    use query::DurationInterval;
 
     fn interval(start_s: i64, name: &str, counts: &[(u32, u64)]) -> DurationInterval {
         DurationInterval {

@@ -18,17 +18,19 @@ use super::{
     access, agents, answer, file_paths, grafana, histogram_log, live_profile, metrics, page,
     session, sql, sse, symbols, tables, tasks_firefox, telemetry,
 };
-use crate::follow::Follower;
-use crate::query::{
-    DurationsFormat, TaskComparisonQuery, TaskDurationsQuery, TaskFormat, TaskQuery,
-    ThreadTimeQuery, TimelineQuery, WorkerNamesQuery, WorkersQuery,
-};
-use shares::Quota;
 use base::clock::Clock;
 use base::limits::{
     CONTROL_REQUESTS_MAX, EVENT_SUBSCRIBERS_MAX, LIVE_PROFILES_MAX, PAGES_MAX, QUERIES_MAX,
     QUERIES_WAITING_MAX,
 };
+use query::Queries;
+use query::fleet;
+use query::{
+    DurationsFormat, TaskComparisonQuery, TaskDurationsQuery, TaskFormat, TaskQuery,
+    ThreadTimeQuery, TimelineQuery, WorkerNamesQuery, WorkersQuery,
+};
+use shares::Quota;
+use state::follow::Follower;
 
 /// For everything but flame graphs: no script at all.
 const PLAIN_POLICY: HeaderValue = HeaderValue::from_static("default-src 'none'");
@@ -112,7 +114,8 @@ pub(super) async fn timeline(
 ) -> Result<Response, ErrorAnswer> {
     let answer = reader.answer(pairs, |&Asking { collector, pairs, now, cancel }| {
         let query = TimelineQuery::parse(pairs, &collector.state, now)?;
-        let timeline = answer::timeline(&query, collector.state.timeline(&query, cancel)?);
+        let timeline =
+            answer::timeline(&query, Queries(&collector.state).timeline(&query, cancel)?);
         match query.format {
             Some(format) => Ok(tables::timeline(&timeline).response(format)),
             None => answer::json(&timeline),
@@ -129,7 +132,8 @@ pub(super) async fn tasks(
         let &Asking { collector, pairs, now, cancel } = asking;
         let query = TaskQuery::parse(pairs, &collector.state, now)?;
         if query.summary {
-            let summary = answer::task_summary(collector.state.task_summary(&query, cancel)?);
+            let summary =
+                answer::task_summary(Queries(&collector.state).task_summary(&query, cancel)?);
             return match query.format {
                 TaskFormat::File(format) => Ok(tables::task_names(&summary).response(format)),
                 TaskFormat::Json | TaskFormat::Columns | TaskFormat::Firefox => {
@@ -139,15 +143,15 @@ pub(super) async fn tasks(
         }
         match query.format {
             TaskFormat::Json => {
-                let tasks = collector.state.tasks(&query, cancel)?;
+                let tasks = Queries(&collector.state).tasks(&query, cancel)?;
                 answer::json(&answer::TasksBody::new(&query, &tasks, now))
             }
             TaskFormat::Columns => {
-                let columns = collector.state.task_columns(&query, cancel, now)?;
+                let columns = Queries(&collector.state).task_columns(&query, cancel, now)?;
                 answer::json(&answer::TaskColumnsBody::new(&query, &columns))
             }
             TaskFormat::File(format) => {
-                let tasks = collector.state.tasks(&query, cancel)?;
+                let tasks = Queries(&collector.state).tasks(&query, cancel)?;
                 Ok(tables::tasks(&answer::tasks(&query, tasks, now)).response(format))
             }
             TaskFormat::Firefox => tasks_firefox::response(asking, &query),
@@ -162,7 +166,9 @@ async fn task_comparison(
 ) -> Result<Response, ErrorAnswer> {
     let answer = reader.answer(pairs, |&Asking { collector, pairs, now, cancel }| {
         let query = TaskComparisonQuery::parse(pairs, &collector.state, now)?;
-        answer::json(&answer::task_comparison(collector.state.task_comparison(&query, cancel)?))
+        answer::json(&answer::task_comparison(
+            Queries(&collector.state).task_comparison(&query, cancel)?,
+        ))
     });
     answer.await
 }
@@ -175,12 +181,12 @@ async fn task_durations(
         let query = TaskDurationsQuery::parse(pairs, &collector.state, now)?;
         match query.format {
             DurationsFormat::Json => {
-                let durations = collector.state.task_durations(&query, cancel)?;
+                let durations = Queries(&collector.state).task_durations(&query, cancel)?;
                 answer::json(&answer::task_durations(durations))
             }
-            DurationsFormat::HistogramLog => {
-                Ok(histogram_log::response(&collector.state.duration_counts(&query, cancel)?))
-            }
+            DurationsFormat::HistogramLog => Ok(histogram_log::response(
+                &Queries(&collector.state).duration_counts(&query, cancel)?,
+            )),
         }
     });
     answer.await
@@ -189,7 +195,7 @@ async fn task_durations(
 async fn thread_time(State(reader): State<Reader>, pairs: Pairs) -> Result<Response, ErrorAnswer> {
     let answer = reader.answer(pairs, |&Asking { collector, pairs, now, cancel }| {
         let query = ThreadTimeQuery::parse(pairs, &collector.state, now)?;
-        answer::json(&answer::thread_time(collector.state.thread_time(&query, cancel)?))
+        answer::json(&answer::thread_time(Queries(&collector.state).thread_time(&query, cancel)?))
     });
     answer.await
 }
@@ -202,7 +208,7 @@ async fn workers(State(reader): State<Reader>, pairs: Pairs) -> Result<Response,
         let stores = collector.follower.as_ref().map(Follower::statuses).unwrap_or_default();
         // Rows stored since the last look say nothing about the workers.
         let now = stores.iter().filter_map(|store| store.read_at).min().unwrap_or(now);
-        let fleet = collector.fleet(&query, now);
+        let fleet = fleet(&collector, &query, now);
         let pushed = &collector.pushed;
         answer::json(&answer::workers(&fleet, &quotas, pushed, &forwards, &stores, now))
     });
@@ -212,7 +218,7 @@ async fn workers(State(reader): State<Reader>, pairs: Pairs) -> Result<Response,
 async fn worker_names(State(reader): State<Reader>, pairs: Pairs) -> Result<Response, ErrorAnswer> {
     let answer = reader.answer(pairs, |&Asking { collector, pairs, .. }| {
         let query = WorkerNamesQuery::parse(pairs)?;
-        answer::json(&collector.state.worker_names(&query))
+        answer::json(&Queries(&collector.state).worker_names(&query))
     });
     answer.await
 }

@@ -28,17 +28,17 @@ use super::codec;
 use super::gate::Caller;
 use super::messages::{MessageMemory, MessageStream, NextMessage, Received};
 use super::retry::resource_exhausted;
-use crate::agent_control::ControlStream;
-use crate::collector::Collector;
-use shares::identity::Identity;
-use crate::ingest::{AttachError, Attachment, OpenStream, ReceivedFlush, StaleStream, StreamError};
-use crate::session::HelloError;
-use shares::{Account, DecodeBudget, MemoryPool, Quota};
 use base::limits::{
     ANSWERS_MAX, BEGUN_BYTES_MAX, DICTIONARY_SLICE_ENTRIES, FLUSH_BYTES_PER_BATCH_MAX,
     FLUSHES_PER_BATCH_MAX, HELLO_MAX, SILENCE_MAX, SILENT_AFTER,
 };
 use base::log_limit::{Admitted, LineLimit};
+use shares::identity::Identity;
+use shares::{Account, DecodeBudget, MemoryPool, Quota};
+use state::Collector;
+use state::agent_control::ControlStream;
+use state::ingest::{AttachError, Attachment, OpenStream, ReceivedFlush, StaleStream, StreamError};
+use state::session::HelloError;
 use store::rows::DisconnectReason;
 use store::wal::NotLogged;
 

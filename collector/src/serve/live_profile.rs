@@ -13,8 +13,8 @@ use tokio::time::sleep;
 use super::error::ErrorAnswer;
 use super::profile::answer_profile;
 use super::reader::{Pairs, Reader, pairs_of};
-use crate::query::format_time;
 use base::limits::LIVE_PROFILE_SECONDS_MAX;
+use query::format_time;
 
 /// Seconds of a live profile if the request names none, as in Go.
 const SECONDS_DEFAULT: u32 = 30;

@@ -20,9 +20,9 @@ use super::gate::{Credential, Gate, LoggedIn, LoginError, Schemes};
 use super::origin::is_from_other_site;
 use super::return_path::{self, ReturnPath};
 use crate::auth::{Denied, TokenRecord};
-use shares::identity::Identity;
 use base::limits::LOGIN_BODY_BYTES_MAX;
 use base::log_limit::{Admitted, LineLimit};
+use shares::identity::Identity;
 
 const DOCUMENT: &str = include_str!("login/document.html");
 const STYLE: &str = include_str!("login/login.css");

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::admission::ComputePermit;
-use crate::query::Allowance;
-use shares::{Account, Turns};
 use base::limits::{SHORT_QUERY_CPU_MAX, SHORT_QUERY_TIME_MAX};
 use base::sync::{Mutex, lock, rank};
+use query::Allowance;
+use shares::{Account, Turns};
 
 /// Processor time and time that a query may use before it is a long one.
 #[derive(Clone, Copy, Debug)]

@@ -21,8 +21,8 @@ use tokio_stream::StreamExt as _;
 use tonic::Status;
 
 use super::retry::{resource_exhausted, too_fast};
-use shares::{Account, Charge, DecodeBudget, Full, MemoryPool, Reservation, Turns};
 use base::limits::{BEGUN_BYTES_MIN, BEGUN_WINDOW};
+use shares::{Account, Charge, DecodeBudget, Full, MemoryPool, Reservation, Turns};
 
 /// Bytes before each message.
 const HEADER_BYTES: usize = 5;

@@ -23,12 +23,13 @@ use tokio::sync::Semaphore;
 
 use super::error::ErrorAnswer;
 use super::reader::{Reader, blocking};
-use crate::collector::Collector;
-use crate::forward::Protocol;
-use crate::ingest_status::Cause;
-use crate::pushed::PushCounts;
-use crate::query::CollectorTotals;
 use base::limits::SCRAPES_MAX;
+use query::CollectorTotals;
+use query::Queries;
+use state::Collector;
+use state::forward::Protocol;
+use state::ingest_status::Cause;
+use state::pushed::PushCounts;
 use store::{BucketOperation, BucketTraffic};
 
 /// Media type that a scraper accepts if it reads OpenMetrics.
@@ -160,7 +161,7 @@ fn registry(collector: &Collector, times: &AnswerTimes) -> Registry {
     let version = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
     registry.register("build", "The collector's version", version);
     add_ingest(&mut registry, collector);
-    add_totals(&mut registry, &collector.state.totals());
+    add_totals(&mut registry, &Queries(&collector.state).totals());
     add_tasks(&mut registry, collector);
     add_quotas(&mut registry, collector);
     add_pushes(&mut registry, collector);

@@ -84,12 +84,6 @@ pub use self::sql::{SQL_CORRUPT_FILE, SqlProgram};
 use self::symbol_fetch::fetch_symbols;
 use crate::Retention;
 use crate::auth::{TokenFileError, TokenSource, Tokens};
-use crate::collector::{Collector, Settings};
-use crate::follow::{FollowError, FollowOptions, Follower};
-use crate::recovery::{DataError, StoreOptions, no_folder};
-use crate::sealing::SealerThread;
-use shares::QuotaSettings;
-use crate::sum_cluster::SumCluster;
 use base::clock::Clock;
 use base::heartbeat::Pulse;
 use base::limits::Limits;
@@ -97,6 +91,12 @@ use base::limits::{
     EXPOSED_WARNING_EVERY, FIND_SYMBOLS_EVERY, GRACE, SEAL_AT_END_MAX, SHUTDOWN_MAX, SWEEP_EVERY,
 };
 use naming::{Naming, SymbolSource};
+use shares::QuotaSettings;
+use state::follow::{FollowError, FollowOptions, Follower};
+use state::recovery::{DataError, StoreOptions, no_folder};
+use state::sealing::SealerThread;
+use state::sum_cluster::SumCluster;
+use state::{Collector, Settings};
 
 /// The default port of a collector.
 pub const PORT_DEFAULT: u16 = 4747;
@@ -255,7 +255,7 @@ pub struct Server {
     is_exposed: bool,
 }
 
-impl Collector {
+impl Server {
     /// Creates a collector, with the data in [`ServeOptions::data`] or empty, and opens its port.
     /// Connections from now on are served.
     ///

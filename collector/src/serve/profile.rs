@@ -10,8 +10,9 @@ use profiler_core::{State as ThreadState, TimeRange, valid_build_id};
 use super::error::ErrorAnswer;
 use super::reader::{Asking, Pairs, Reader};
 use super::{answer, tables};
-use crate::collector::Collector;
-use crate::query::{Format, ProfileAnswer, ProfileQuery, Provenance, format_time};
+use query::Queries;
+use query::{Format, ProfileAnswer, ProfileQuery, Provenance, format_time};
+use state::Collector;
 
 /// Allows a flame graph's own script, in an origin of its own: it can neither load, send nor embed.
 const SVG_POLICY: HeaderValue = HeaderValue::from_static(
@@ -23,7 +24,7 @@ pub(super) async fn answer_profile(reader: &Reader, pairs: Pairs) -> Result<Resp
     let answer = reader.answer(pairs, |&Asking { collector, pairs, now, cancel }| {
         let query = ProfileQuery::parse(pairs, &collector.state, now)?;
         let begin = Instant::now();
-        let answer = collector.state.profile(&query, cancel)?;
+        let answer = Queries(&collector.state).profile(&query, cancel)?;
         let computed = begin.elapsed();
         let mut response = profile_response(collector, &query, &answer)?;
         add_sampling_headers(response.headers_mut(), &answer);
@@ -39,7 +40,7 @@ fn profile_response(
     query: &ProfileQuery,
     answer: &ProfileAnswer,
 ) -> Result<Response, ErrorAnswer> {
-    let hosts = || collector.state.hosts(&answer.facts.workers);
+    let hosts = || Queries(&collector.state).hosts(&answer.facts.workers);
     match query.format {
         Format::Json => answer::with_profile(&answer::profile(query, answer), |text| {
             ProfileJson(&answer.profile).write_to(text);

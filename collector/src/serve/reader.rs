@@ -19,14 +19,14 @@ use super::admission::ComputePermit;
 use super::error::ErrorAnswer;
 use super::long_query::{ShortAllowance, ShortMax};
 use super::sql::Sql;
-use crate::collector::Collector;
-use shares::identity::Identity;
-use crate::query::{Allowance, Cancel};
-use shares::{Account, SlotPool, Turns};
 use base::limits::{
     CONTROL_REQUESTS_MAX, LONG_QUERIES_MAX, LONG_QUERY_WAIT_MAX, QUERIES_MAX, QUERIES_WAITING_MAX,
     QUERY_WAIT_MAX, TASK_ROWS_DEFAULT,
 };
+use query::{Allowance, Cancel};
+use shares::identity::Identity;
+use shares::{Account, SlotPool, Turns};
+use state::Collector;
 
 /// The parameters of a query, and the identity that asks.
 pub(super) struct Pairs {

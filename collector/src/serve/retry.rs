@@ -5,8 +5,8 @@ use std::time::Duration;
 use tonic::metadata::{MetadataMap, MetadataValue};
 use tonic::{Code, Status};
 
-use shares::TooFast;
 use base::limits::RETRY_AFTER;
+use shares::TooFast;
 
 /// The standard trailer of gRPC for this.
 const PUSHBACK: &str = "grpc-retry-pushback-ms";

@@ -10,7 +10,7 @@ use super::error::ErrorAnswer;
 use super::gate::{Caller, Credential};
 use super::reader::Reader;
 use crate::auth::{Access, Role};
-use crate::query::{format_time, no_parameters};
+use query::{format_time, no_parameters};
 
 pub(super) async fn session(
     State(reader): State<Reader>,

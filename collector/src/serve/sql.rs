@@ -26,13 +26,13 @@ use super::error::ErrorAnswer;
 use super::reader::Reader;
 use super::tables::content_type;
 use crate::audit;
-use shares::identity::Identity;
-use crate::query::TableFormat;
 use base::limits::{
     QUERY_WAIT_MAX, SQL_ANSWER_BYTES_MAX, SQL_MESSAGE_BYTES_MAX, SQL_QUERIES_MAX,
     SQL_QUERY_BYTES_MAX, SQL_ROWS_DEFAULT, SQL_ROWS_MAX, SQL_SEAL_EVERY, SQL_SEAL_MAX,
     SQL_TIME_MAX,
 };
+use query::TableFormat;
+use shares::identity::Identity;
 
 /// The program that answers queries in SQL.
 #[derive(Clone, PartialEq, Eq, Debug)]

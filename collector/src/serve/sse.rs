@@ -18,13 +18,13 @@ use tokio_stream::wrappers::ReceiverStream;
 use super::answer;
 use super::error::ErrorAnswer;
 use super::reader::{Pairs, Reader, pairs_of};
-use crate::collector::Collector;
-use crate::events::{Event, Subscription};
-use crate::query::{EventFilter, no_parameters};
-use shares::SlotPool;
 use base::clock::Clock;
 use base::limits::{EVENTS_KEEP_ALIVE, KEEP_ALIVE_EVERY, PAGES_MAX, PULSE_EVERY};
 use base::sync::read;
+use query::{EventFilter, no_parameters};
+use shares::SlotPool;
+use state::Collector;
+use state::events::{Event, Subscription};
 
 /// Events that wait for a subscriber's connection; later ones wait in its queue.
 const MESSAGES_WAITING_MAX: usize = 16;
@@ -177,8 +177,8 @@ mod tests {
     use std::{fs, thread};
 
     use super::*;
-    use crate::collector::Settings;
     use base::sync::{lock, write};
+    use state::Settings;
 
     /// Runs `work` on a thread until it waits for a lock that the caller holds. Then calls `meanwhile`, releases
     /// `held`, and waits for the end of the work.

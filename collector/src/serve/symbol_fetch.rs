@@ -8,10 +8,10 @@ use tokio::task::spawn_blocking;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use crate::audit;
-use crate::collector::Collector;
-use crate::session::SessionCell;
 use base::limits::{FIND_SYMBOLS_EVERY, SYMBOL_AGENTS_MAX, SYMBOL_PIECE_WAIT_MAX};
 use naming::AgentPiece;
+use state::Collector;
+use state::session::SessionCell;
 
 /// Longest reason of an agent that is shown, in bytes.
 const REASON_BYTES_MAX: usize = 200;

@@ -15,10 +15,10 @@ use super::answer;
 use super::error::ErrorAnswer;
 use super::reader::{Asking, Pairs, Reader, blocking, pairs_of};
 use crate::audit;
-use shares::identity::Identity;
-use crate::query::{SymbolUpload, no_parameters};
 use base::limits::{BODY_BYTES_MAX, SYMBOL_PIECE_BYTES_MAX, nanoseconds};
 use naming::{FetchError, Piece, UploadError};
+use query::{SymbolUpload, no_parameters};
+use shares::identity::Identity;
 
 pub(super) fn routes() -> Router<Reader> {
     let pieces = Router::new()

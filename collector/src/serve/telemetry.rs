@@ -14,13 +14,14 @@ use super::error::ErrorAnswer;
 use super::reader::{Asking, Pairs, Reader, blocking};
 use super::{file_paths, sse, tables};
 use crate::audit;
-use shares::identity::Identity;
-use crate::query::{
+use base::limits::BODY_BYTES_MAX;
+use query::Queries;
+use query::{
     ProgressQuery, QueryError, ResourceQuery, TransferQuery, parse_run_start, parse_run_stop,
     parse_runs, recent_events,
 };
-use crate::state::CollectorState;
-use base::limits::BODY_BYTES_MAX;
+use shares::identity::Identity;
+use state::CollectorState;
 use store::rows::RunRow;
 
 pub(super) fn routes() -> Router<Reader> {
@@ -46,10 +47,11 @@ async fn transfers(State(reader): State<Reader>, pairs: Pairs) -> Result<Respons
         let query = TransferQuery::parse(pairs, &collector.state, now)?;
         if query.summary {
             return answer::json(&answer::transfer_summary(
-                collector.state.transfer_summary(&query, cancel)?,
+                Queries(&collector.state).transfer_summary(&query, cancel)?,
             ));
         }
-        let transfers = answer::transfers(&query, collector.state.transfers(&query, cancel)?);
+        let transfers =
+            answer::transfers(&query, Queries(&collector.state).transfers(&query, cancel)?);
         match query.format {
             Some(format) => Ok(tables::transfers(&transfers).response(format)),
             None => answer::json(&transfers),
@@ -61,7 +63,8 @@ async fn transfers(State(reader): State<Reader>, pairs: Pairs) -> Result<Respons
 async fn resources(State(reader): State<Reader>, pairs: Pairs) -> Result<Response, ErrorAnswer> {
     let answer = reader.answer(pairs, |&Asking { collector, pairs, now, cancel }| {
         let query = ResourceQuery::parse(pairs, &collector.state, now)?;
-        let resources = answer::resources(&query, collector.state.resources(&query, cancel)?);
+        let resources =
+            answer::resources(&query, Queries(&collector.state).resources(&query, cancel)?);
         match query.format {
             Some(format) => Ok(tables::resources(&resources).response(format)),
             None => answer::json(&resources),
@@ -73,7 +76,7 @@ async fn resources(State(reader): State<Reader>, pairs: Pairs) -> Result<Respons
 async fn progress(State(reader): State<Reader>, pairs: Pairs) -> Result<Response, ErrorAnswer> {
     let answer = reader.answer(pairs, |&Asking { collector, pairs, now, cancel }| {
         let query = ProgressQuery::parse(pairs, &collector.state, now)?;
-        answer::json(&answer::progress(collector.state.progress(&query, cancel)?))
+        answer::json(&answer::progress(Queries(&collector.state).progress(&query, cancel)?))
     });
     answer.await
 }

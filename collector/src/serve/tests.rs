@@ -45,9 +45,9 @@ use tonic::Code;
 
 use self::client::{Client, Malformed, get};
 use super::*;
-use shares::Quota;
-use crate::testing::{TestWorker, at};
 use base::limits::MEMORY_TABLES_BYTES_MAX;
+use shares::Quota;
+use state::testing::{TestWorker, at};
 
 /// Deadline of every wait.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -99,7 +99,7 @@ async fn serve_limited(options: ServeOptions, limits: ConnectionLimits) -> Runni
         clock,
         ..options
     };
-    let mut server = Collector::bind(options).await.unwrap();
+    let mut server = Server::bind(options).await.unwrap();
     server.connection_limits = limits;
     let address = server.local_addr().unwrap();
     let collector = Arc::downgrade(&server.collector);
@@ -379,7 +379,7 @@ async fn an_unavailable_address_is_named_with_alternatives() {
     let running = serve().await;
     let check = async |listen: SocketAddr, expected: &str| {
         let options = ServeOptions { listen: listen.into(), ..ServeOptions::default() };
-        assert_eq!(Collector::bind(options).await.unwrap_err().to_string(), expected);
+        assert_eq!(Server::bind(options).await.unwrap_err().to_string(), expected);
     };
     let expected = format!(
         "{} is in use, perhaps by another collector; choose another address with `--listen`, such \
@@ -398,7 +398,7 @@ async fn an_unavailable_address_is_named_with_alternatives() {
     }
     let listen = "0.0.0.0:0".parse().unwrap();
     let options = ServeOptions { listen, insecure_listen: true, ..ServeOptions::default() };
-    assert_ne!(Collector::bind(options).await.unwrap().local_addr().unwrap().port(), 0);
+    assert_ne!(Server::bind(options).await.unwrap().local_addr().unwrap().port(), 0);
 }
 
 #[tokio::test]
@@ -414,7 +414,7 @@ async fn retention_is_as_requested_and_limited_to_memory_without_a_disk() {
     let bound = async |data, retention| {
         let listen = "127.0.0.1:0".parse().unwrap();
         let options = ServeOptions { listen, data, retention, ..ServeOptions::default() };
-        Collector::bind(options).await.unwrap().collector.sealer.retention()
+        Server::bind(options).await.unwrap().collector.sealer.retention()
     };
     assert_eq!(bound(Some(directory.path().join("data")), retention).await, retention);
     let in_memory = Retention { bytes_max: MEMORY_TABLES_BYTES_MAX, ..retention };

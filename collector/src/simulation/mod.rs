@@ -21,13 +21,15 @@ pub use self::disk::SimulatedDisk;
 pub use self::faults::{DiskCondition, DiskFault, DiskFaultCounts};
 use self::stream::Stream;
 pub use self::stream::{Answer, StreamEnd};
-use crate::adoption;
-use crate::collector::{Collector, Settings};
-use crate::query::{Cancel, Format, ProfileQuery, TaskQuery, WorkersQuery};
-use crate::recovery::{DataError, log_in_store};
-use crate::tree::PhaseFilter;
 use base::clock::Clock;
 use base::limits::{Limits, TASK_ROWS_MAX};
+use query::Queries;
+use query::fleet;
+use query::{Cancel, Format, ProfileQuery, TaskQuery, WorkersQuery};
+use state::adoption;
+use state::recovery::{DataError, log_in_store};
+use state::tree::PhaseFilter;
+use state::{Collector, Settings};
 use store::bucket::{Bucket, Owner, Patience, TableCache};
 use store::wal::LogDisk;
 use store::{Objects, Retention, StoreGuard, Tables};
@@ -236,13 +238,14 @@ impl SimulatedCollector {
         // Also what is in the future of a clock that was set back.
         let range = TimeRange::ALL;
         let query = TaskQuery { range, given_range: Some(range), ..query };
-        let tasks = state.tasks(&query, &Cancel::default()).expect("the tables are readable");
+        let tasks =
+            Queries(&state).tasks(&query, &Cancel::default()).expect("the tables are readable");
         let rows = tasks.selection.rows.iter().map(|row| TaskContent {
             key: row.record.key.to_string(),
             epoch: row.epoch.0,
             outcome: row.record.outcome,
         });
-        let fleet = self.collector.fleet(&WorkersQuery::default(), state.clock.now());
+        let fleet = fleet(&self.collector, &WorkersQuery::default(), state.clock.now());
         let lives = fleet.epochs.into_iter().map(|life| LifeContent {
             epoch: life.epoch.0,
             stored_ns: life.stored_ns,
@@ -280,7 +283,7 @@ impl SimulatedCollector {
             format: Format::Collapsed,
             ..query
         };
-        let answer = state.profile(&query, &Cancel::default());
+        let answer = Queries(&state).profile(&query, &Cancel::default());
         let answer = answer.expect("the tables are readable");
         let mut leaves = BTreeMap::new();
         for line in flamegraph::collapsed(&answer.profile).lines() {

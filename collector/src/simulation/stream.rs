@@ -12,11 +12,11 @@ use profiler_core::wire::v1::collector_message::Kind;
 use profiler_core::wire::v1::{AgentMessage, CollectorMessage, Flush, agent_message};
 use tokio::sync::oneshot;
 
-use crate::collector::Collector;
-use shares::identity::{CertificateNames, Identity};
-use crate::ingest::{AttachError, Attachment, OpenStream, ReceivedFlush, StaleStream, StreamError};
-use crate::session::Displaced;
 use base::limits::FLUSHES_PER_BATCH_MAX;
+use shares::identity::{CertificateNames, Identity};
+use state::Collector;
+use state::ingest::{AttachError, Attachment, OpenStream, ReceivedFlush, StaleStream, StreamError};
+use state::session::Displaced;
 use store::rows::DisconnectReason;
 
 /// Answer of a stream to its agent.

@@ -96,7 +96,7 @@ fn query_about(table: &str) -> &'static str {
 }
 
 fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../collector/golden/store-1")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../collector/store/golden/store-1")
 }
 
 /// The manifest and the tables of the golden store.

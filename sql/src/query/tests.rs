@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use super::*;
 
 /// A store with files of each table, which the collector's tests keep.
-const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../collector/golden/store-1");
+const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../collector/store/golden/store-1");
 
 /// Wrong bits in each table's files.
 const FLIPS_EACH: usize = 4;

@@ -21,7 +21,7 @@ const ROWS_QUERY: &str = "from=2023-11-14T22:13:20Z&to=2023-11-14T22:15:41Z&limi
 
 /// A collector with a copy of the golden store.
 pub(crate) fn golden_collector(folder: &Path) -> Collector {
-    let store = Path::new(env!("CARGO_MANIFEST_DIR")).join("../collector/golden/store-1");
+    let store = Path::new(env!("CARGO_MANIFEST_DIR")).join("../collector/store/golden/store-1");
     let copy = folder.join("store");
     let copied = output(Command::new("cp").arg("-r").arg(store).arg(&copy));
     assert!(copied.status.success(), "{copied:?}");

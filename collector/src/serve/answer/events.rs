@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::tasks::task;
 use super::telemetry::run;
 use super::workers::{how_it_ended, ingest_status};
-use crate::events::{Event, EventKind, Subject, WorkerIdentity};
-use crate::query::format_time;
+use query::format_time;
+use state::events::{Event, EventKind, Subject, WorkerIdentity};
 
 /// Answer of `/api/v1/events/recent`.
 pub(crate) fn events(events: &[Arc<Event>]) -> api::EventsAnswer {

@@ -34,7 +34,7 @@ pub(crate) use self::thread_time::thread_time;
 pub(crate) use self::timeline::timeline;
 pub(crate) use self::workers::{settings, workers};
 use super::error::ErrorAnswer;
-use crate::query::{Sampling, format_time};
+use query::{Sampling, format_time};
 
 /// Answers with `body` as JSON.
 pub(crate) fn json(body: &impl Serialize) -> Result<Response, ErrorAnswer> {

@@ -5,8 +5,8 @@ use flamegraph::Hidden;
 use profiler_core::WorkerId;
 
 use super::{ErrorAnswer, filter, json_text, sampling, time_range, totals, unnamed};
-use crate::query::{By, ProfileAnswer, ProfileQuery};
 use base::limits::PROFILE_WORKERS_MAX;
+use query::{By, ProfileAnswer, ProfileQuery};
 
 /// Answer of `/api/v1/profile` as JSON, without the profile itself.
 pub(crate) fn profile(query: &ProfileQuery, answer: &ProfileAnswer) -> api::ProfileAnswer {

@@ -7,8 +7,8 @@ use flamegraph::{ExportOptions, Hidden, SUBTITLE_CHARS_MAX, Selector, Stacks, Sv
 use jiff::tz::TimeZone;
 use profiler_core::{State, StateSet, ThreadKind, TimeRange, Timestamp};
 
-use crate::query::{By, ProfileAnswer, ProfileQuery};
-use crate::tree::PhaseFilter;
+use query::{By, ProfileAnswer, ProfileQuery};
+use state::tree::PhaseFilter;
 
 /// Longest name in these lines, in characters.
 const NAME_CHARS_MAX: usize = 40;

@@ -1,8 +1,8 @@
 //! Symbol files.
 
-use crate::query::{Unnamed, format_time};
 use base::limits::SYMBOL_STORE_BYTES_MAX;
 use naming::{Fetch, FetchProgress, FetchState, FileError, ListedFile, Missing, Received};
+use query::{Unnamed, format_time};
 
 pub(crate) fn unnamed(unnamed: &Unnamed) -> api::Unnamed {
     let modules = unnamed.modules.iter().map(|module| {

@@ -4,7 +4,7 @@ use profiler_core::Outcome;
 use serde::{Serialize, Serializer};
 
 use super::time_range;
-use crate::query::{TaskColumns, TaskQuery};
+use query::{TaskColumns, TaskQuery};
 
 /// [`api::TaskColumnsAnswer`], written from rows without a copy: there may be a million.
 #[derive(Serialize)]

@@ -7,12 +7,12 @@ use profiler_core::{Outcome, PhaseInterval, TaskRecord, Timestamp};
 use serde::{Serialize, Serializer};
 
 use super::time_range;
-use crate::ledger::PhaseTotal;
-use crate::query::{
+use query::significance::FALSE_ALARMS;
+use query::{
     ProgressAnswer, ProgressRow, SummaryRow, TaskAnswer, TaskComparison, TaskDurations, TaskQuery,
     TaskSummary, format_time,
 };
-use crate::significance::FALSE_ALARMS;
+use state::ledger::PhaseTotal;
 use store::rows::TaskRow;
 
 /// [`api::TasksAnswer`], written row by row: the texts of all rows at once would take twice the memory of

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use profiler_core::Timestamp;
 
 use super::time_range;
-use crate::query::{
+use query::{
     ResourceAnswer, ResourceQuery, ResourceSeries, TransferAnswer, TransferQuery, TransferSummary,
     displayed_unit, format_time,
 };
-use crate::telemetry::LinkSum;
+use state::telemetry::LinkSum;
 use store::rows::{RunRow, TransferRow};
 
 /// Answer of `/api/v1/transfers`.

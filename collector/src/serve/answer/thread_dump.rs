@@ -3,7 +3,7 @@
 use flamegraph::symbols::is_plumbing;
 use profiler_core::{Frame, FrameKind, State, Timestamp};
 
-use crate::query::{ThreadGroup, WorkerThreadDump, format_time};
+use query::{ThreadGroup, WorkerThreadDump, format_time};
 
 /// Answer of `/api/v1/thread-dump`.
 pub(crate) fn thread_dump(workers: Vec<WorkerThreadDump>, now: Timestamp) -> api::ThreadDumpAnswer {

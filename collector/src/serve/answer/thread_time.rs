@@ -3,7 +3,7 @@
 use profiler_core::State;
 
 use super::time_range;
-use crate::query::{ThreadTime, ThreadTimeAnswer, ThreadTimePart};
+use query::{ThreadTime, ThreadTimeAnswer, ThreadTimePart};
 
 /// Answer of `/api/v1/thread-time`.
 pub(crate) fn thread_time(answer: ThreadTimeAnswer) -> api::ThreadTimeAnswer {

@@ -3,7 +3,7 @@
 use profiler_core::{FrameKind, State, Weight};
 
 use super::{filter, sampling, time_range, totals};
-use crate::query::{Series, TimelineAnswer, TimelineQuery};
+use query::{Series, TimelineAnswer, TimelineQuery};
 
 /// Answer of `/api/v1/timeline`.
 pub(crate) fn timeline(query: &TimelineQuery, answer: TimelineAnswer) -> api::TimelineAnswer {

@@ -6,16 +6,16 @@ use profiler_core::limits::bounded;
 use profiler_core::{StateSet, Timestamp};
 
 use super::{state_names, time_range};
-use crate::collector::QuotaView;
-use crate::follow::StoreStatus;
-use crate::forward::OutletStatus;
-use crate::ingest::SettingsView;
-use crate::ingest_status::IngestBlocked;
-use crate::pushed::{PushCounts, Pushed, ScrapeStatus};
-use crate::query::{EpochView, FleetView, format_time};
-use crate::session::Presence;
 use base::limits::CLOCK_OFFSET_SHOWN;
 use base::limits::{AUDIT_TEXT_BYTES_MAX, nanoseconds};
+use query::{EpochView, FleetView, format_time};
+use state::QuotaView;
+use state::follow::StoreStatus;
+use state::forward::OutletStatus;
+use state::ingest::SettingsView;
+use state::ingest_status::IngestBlocked;
+use state::pushed::{PushCounts, Pushed, ScrapeStatus};
+use state::session::Presence;
 use store::rows::Disconnect;
 
 /// Answer of `/api/v1/workers`.

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use profiler_core::{Filter, NodeId, Profile, TimeRange, Weight};
 
-use crate::forward::{Life, LifeSamples, PendingWindow};
-use crate::state::CollectorState;
-use crate::tree::{PhaseFilter, ProfileForm, SampleScope};
 use base::id_set::IdSet;
 use base::limits::nanoseconds;
+use state::CollectorState;
+use state::forward::{Life, LifeSamples, PendingWindow};
+use state::tree::{PhaseFilter, ProfileForm, SampleScope};
 
 /// The sums of one life of a worker in one period.
 #[derive(Clone, PartialEq, Debug)]

@@ -3,9 +3,9 @@
 use profiler_core::{NodeId, Profile, Weight};
 
 use super::merge::{Merged, profile_of};
-use crate::forward::Message;
-use crate::state::CollectorState;
 use base::limits::FORWARD_PROFILE_BYTES_MAX;
+use state::CollectorState;
+use state::forward::Message;
 
 /// A message of a protocol under construction.
 pub(super) trait Request: Default {

@@ -20,13 +20,13 @@ use tokio::time::{sleep, timeout};
 use self::merge::{Merged, merge};
 use self::messages::encode;
 use super::answer;
-use crate::collector::Collector;
-use crate::forward::{Message, Outlet, Protocol};
-use crate::state::CollectorState;
 use base::limits::{
     FORWARD_AT_END_MAX, FORWARD_EVERY, FORWARD_LAG, FORWARD_PAUSE_MAX, FORWARD_PAUSE_MIN,
     nanoseconds,
 };
+use state::Collector;
+use state::CollectorState;
+use state::forward::{Message, Outlet, Protocol};
 
 /// Why a receiver has not accepted a message.
 #[derive(Clone, PartialEq, Eq, Debug)]

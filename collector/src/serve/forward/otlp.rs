@@ -7,8 +7,8 @@ use profiler_core::Profile;
 
 use super::merge::{Merged, labels_of, service_name};
 use super::messages::{self, Part};
-use crate::forward::FORWARDED_LABEL;
 use base::limits::{FORWARD_LABELS_MAX, FORWARD_MESSAGE_BYTES, FORWARD_SERIES_MAX};
+use state::forward::FORWARDED_LABEL;
 
 /// The instrumentation scope of the profiles.
 const SCOPE: &str = "emberline";

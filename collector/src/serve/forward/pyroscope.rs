@@ -8,8 +8,8 @@ use prost::Message as _;
 
 use super::merge::{Merged, labels_of, service_name};
 use super::messages::{self, Part};
-use crate::forward::FORWARDED_LABEL;
 use base::limits::{FORWARD_LABELS_MAX, FORWARD_MESSAGE_BYTES, FORWARD_SERIES_MAX};
+use state::forward::FORWARDED_LABEL;
 
 /// The kind of the profiles, after which Pyroscope names their types `process_cpu:cpu:nanoseconds:…` and
 /// `process_cpu:wall:nanoseconds:…`.

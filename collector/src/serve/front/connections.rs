@@ -11,9 +11,9 @@ use tokio::time::{Instant, MissedTickBehavior, interval, timeout_at};
 
 use super::activity::{Activity, Closing, Overdue};
 use super::limits::ConnectionLimits;
-use shares::identity::network_of;
 use base::limits::CROWD_CONNECTIONS_MIN;
 use base::sync::{Mutex, lock, rank};
+use shares::identity::network_of;
 
 /// Of as many connections, one is evicted with each that is: looking for them is slow.
 const EVICTED_SHARE: usize = 32;

@@ -46,10 +46,10 @@ pub(super) use self::tls::Certificate;
 pub use self::tls::TlsOptions;
 use self::transport::{Duplex, Watched};
 use super::origin::GRPC_PATH;
-use shares::identity::Peer;
 use base::limits::{
     HEAD_BYTES_MAX, PING_EVERY, RECEIVE_WINDOW_BYTES, SEND_BUFFER_BYTES, STREAMS_MAX,
 };
+use shares::identity::Peer;
 
 /// Delay after the system refuses a connection because the process or the machine has too many
 /// descriptors.

@@ -20,8 +20,8 @@ use tokio::time::{MissedTickBehavior, interval};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use shares::identity::CertificateNames;
 use base::sync::{Mutex, lock, rank};
+use shares::identity::CertificateNames;
 
 /// How often the files are checked for changes.
 const CHECK_EVERY: Duration = Duration::from_secs(10);

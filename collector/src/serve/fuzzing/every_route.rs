@@ -168,7 +168,7 @@ mod tests {
     use proptest::test_runner::TestRng;
 
     use super::*;
-    use crate::testing::at;
+    use state::testing::at;
 
     /// Asks everything with as many different parameters as `rounds`, in memory and in tables.
     fn check(texts: &[String], rounds: usize, rng: &mut TestRng) {

@@ -31,7 +31,8 @@ use super::answer;
 use super::error::ErrorAnswer;
 use super::push::{Encoding, decoded};
 use super::reader::{Asking, Pairs, Reader};
-use crate::query::{LabelMatchers, LabelScope, LabelSeries, LabelSeriesAnswer, LabelSeriesQuery};
+use ::query::Queries;
+use ::query::{LabelMatchers, LabelScope, LabelSeries, LabelSeriesAnswer, LabelSeriesQuery};
 use base::limits::{
     FLAMEBEARER_NODES_DEFAULT, FLAMEBEARER_NODES_MAX, GRAFANA_BODY_BYTES_MAX, GROUP_LABELS_MAX,
     MATCHER_LISTS_MAX,
@@ -250,7 +251,7 @@ fn select_series(
     let query = LabelSeriesQuery::new(range, matchers, kind.states(), asked.step)?;
     let query = query.by(asked.group_by, limit.unwrap_or(usize::MAX));
     let LabelSeriesAnswer { first, step_ns, series } =
-        asking.collector.state.label_series(&query, asking.cancel)?;
+        Queries(&asking.collector.state).label_series(&query, asking.cancel)?;
     let message_of = |series: LabelSeries| {
         let labels = series.labels.into_iter();
         let points = (1..).zip(&series.sums).map(|(steps, sum)| Point {

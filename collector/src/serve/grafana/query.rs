@@ -6,9 +6,10 @@ use super::invalid;
 use super::messages::{
     ProfileType, SelectMergeSpanProfileRequest, SelectMergeStacktracesRequest, StackTraceSelector,
 };
-use crate::query::{LabelMatchers, LabelScope, ProfileQuery, format_time};
 use crate::serve::error::ErrorAnswer;
 use crate::serve::reader::Asking;
+use query::Queries;
+use query::{LabelMatchers, LabelScope, ProfileQuery, format_time};
 
 /// The label that selects kinds of profiles.
 pub(super) const PROFILE_TYPE_LABEL: &str = "__profile_type__";
@@ -113,7 +114,7 @@ impl GrafanaQuery {
             return Ok(Profile::default());
         };
         let query = ProfileQuery::of(self.range, filter);
-        Ok(state.profile(&query, asking.cancel)?.profile)
+        Ok(Queries(&state).profile(&query, asking.cancel)?.profile)
     }
 }
 

@@ -8,10 +8,11 @@ use serde::Serialize;
 
 use super::query::{GrafanaQuery, ProfileKind};
 use super::{invalid, label_values as values_of, nodes_max};
-use crate::query::{LabelSeriesQuery, Params, RangeText};
 use crate::serve::answer;
 use crate::serve::error::ErrorAnswer;
 use crate::serve::reader::{Asking, Pairs, Reader};
+use query::Queries;
+use query::{LabelSeriesQuery, Params, RangeText};
 
 /// Points of a timeline, at most.
 const TIMELINE_POINTS: u64 = 1_000;
@@ -204,7 +205,7 @@ fn timeline(query: GrafanaQuery, asking: &Asking<'_>) -> Result<Timeline, ErrorA
     let GrafanaQuery { kind, matchers, range } = query;
     let step_s = step_s(range);
     let query = LabelSeriesQuery::new(range, matchers, kind.states(), step_s as f64)?;
-    let answer = asking.collector.state.label_series(&query, asking.cancel)?;
+    let answer = Queries(&asking.collector.state).label_series(&query, asking.cancel)?;
     let samples = answer.series.into_iter().next().map(|series| series.sums);
     Ok(Timeline {
         start_time: seconds(answer.first),

@@ -10,8 +10,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
 use super::*;
-use crate::collector::{Collector, Settings};
-use crate::query::QueryError;
+use query::QueryError;
+use state::{Collector, Settings};
 
 /// A test that waits longer has failed.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -8,9 +8,9 @@ use profiler_core::wire::v1::{self, agent_message::Kind};
 use tonic::Code;
 
 use super::*;
-use shares::Quota;
-use crate::testing::at_once;
 use base::limits::DECODED_BYTES_MAX;
+use shares::Quota;
+use state::testing::at_once;
 
 fn memory() -> MessageMemory {
     MessageMemory {

@@ -11,8 +11,8 @@ use tokio::time::sleep;
 use tokio_stream::StreamExt as _;
 
 use super::failure::{Failure, Kind};
-use shares::{Account, Full, MemoryPool, Reservation, TooFast};
 use base::limits::{BEGUN_WINDOW, PUSH_BODY_BYTES_MAX};
+use shares::{Account, Full, MemoryPool, Reservation, TooFast};
 
 /// A whole body, whose memory is held until it is dropped.
 pub(super) struct HeldBody {

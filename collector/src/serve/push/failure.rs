@@ -9,9 +9,9 @@ use axum::response::{IntoResponse as _, Response};
 use flamegraph::import::ImportError;
 use serde::Serialize;
 
-use crate::ingest::{AttachError, StreamError};
-use crate::pushed::PushError;
 use base::limits::RETRY_AFTER;
+use state::ingest::{AttachError, StreamError};
+use state::pushed::PushError;
 use store::wal::NotLogged;
 
 /// Meaning of a failure for its sender.

@@ -26,12 +26,12 @@ use self::otlp::{ExportProfilesServiceResponse, Transport};
 use self::profile::{Parsed, Parser, Profile};
 use self::series::Source;
 use super::gate::Caller;
-use crate::collector::Collector;
-use shares::identity::Identity;
-use crate::pushed::PushedSeries;
-use shares::{Account, MemoryPool, Quota};
 use base::limits::{PUSH_BODIES_BYTES_MAX, PUSH_CONTENT_BYTES_MAX};
 use base::log_limit::{Admitted, LineLimit};
+use shares::identity::Identity;
+use shares::{Account, MemoryPool, Quota};
+use state::Collector;
+use state::pushed::PushedSeries;
 
 pub(super) use self::body::decoded;
 pub(super) use self::connect::Encoding;

@@ -10,8 +10,8 @@ use profiler_core::{TimeRange, Timestamp};
 use super::failure::Failure;
 use super::ingest::range;
 use super::series::Series;
-use crate::pushed::{Description, PushedSeries};
 use base::limits::PUSH_CONTENT_BYTES_MAX;
+use state::pushed::{Description, PushedSeries};
 
 /// When a profile was recorded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

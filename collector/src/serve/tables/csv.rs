@@ -7,7 +7,7 @@ use flamegraph::text::printable;
 use profiler_core::Timestamp;
 
 use super::Table;
-use crate::query::format_time;
+use query::format_time;
 use store::{ListKind, Values};
 
 /// Spreadsheets take a text that begins so for a formula, which may send what other cells hold.

@@ -8,7 +8,7 @@ use axum::http::header;
 use axum::response::{IntoResponse as _, Response};
 
 pub(super) use self::rows::{functions, resources, task_names, tasks, timeline, transfers};
-use crate::query::TableFormat;
+use query::TableFormat;
 use store::{ColumnKind, ListColumn, Values, encode_columns};
 
 /// Rows, column by column.

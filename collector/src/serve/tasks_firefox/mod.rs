@@ -19,8 +19,9 @@ use self::markers::{PhaseMarker, TaskMarker, TransferMarker};
 use super::answer;
 use super::error::ErrorAnswer;
 use super::reader::Asking;
-use crate::query::{ResourceQuery, TaskQuery, TransferFilter, TransferQuery};
 use base::limits::TASK_ROWS_MAX;
+use query::Queries;
+use query::{ResourceQuery, TaskQuery, TransferFilter, TransferQuery};
 
 const NS_PER_MS: i64 = 1_000_000;
 
@@ -37,17 +38,17 @@ struct Rows {
 /// have the numbers of rows.
 pub(super) fn response(asking: &Asking<'_>, query: &TaskQuery) -> Result<Response, ErrorAnswer> {
     let Asking { collector, now, cancel, .. } = *asking;
-    let mut tasks = answer::tasks(query, collector.state.tasks(query, cancel)?, now);
+    let mut tasks = answer::tasks(query, Queries(&collector.state).tasks(query, cancel)?, now);
     let mut corrupt_files = tasks.corrupt_files.len();
     let mut transfers = api::TransfersAnswer::default();
     if has_transfers(query) {
         let query = transfers_of(query);
-        transfers = answer::transfers(&query, collector.state.transfers(&query, cancel)?);
+        transfers = answer::transfers(&query, Queries(&collector.state).transfers(&query, cancel)?);
         corrupt_files += transfers.corrupt_files.len();
     }
     let measures = vec![Resource::ProcessCpu, Resource::ProcessMemory];
     let used = ResourceQuery::of_workers(query.range, query.filter.workers.clone(), measures);
-    let resources = answer::resources(&used, collector.state.resources(&used, cancel)?);
+    let resources = answer::resources(&used, Queries(&collector.state).resources(&used, cancel)?);
     tasks.tasks.sort_by_key(|task| (task.start_ns, task.id));
     let facts = [
         ("x-emberline-rows", tasks.tasks.len() as u64),

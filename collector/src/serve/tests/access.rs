@@ -83,7 +83,7 @@ fn error(answer: &Answer) -> String {
 /// The paths and methods of the served router, as its `Debug` lists them: axum has no other way to ask
 /// for them.
 fn served_routes() -> BTreeSet<String> {
-    let collector = Arc::new(Collector::new(crate::collector::Settings::default()));
+    let collector = Arc::new(Collector::new(state::Settings::default()));
     let (_stop, stopping) = watch::channel(false);
     let gate = Gate::new(Arc::new(Tokens::open(TokenSource::None).unwrap()), Clock::default());
     let routes =
@@ -339,7 +339,7 @@ async fn an_unusable_token_file_stops_the_start() {
     let bind = async || {
         let listen = "127.0.0.1:0".parse().unwrap();
         let tokens = TokenSource::File(file.clone());
-        Collector::bind(ServeOptions { listen, tokens, ..ServeOptions::default() }).await
+        Server::bind(ServeOptions { listen, tokens, ..ServeOptions::default() }).await
     };
     let mode = file.path().metadata().unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);

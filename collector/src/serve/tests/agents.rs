@@ -7,7 +7,7 @@ use tokio::task::JoinHandle;
 
 use super::client::{Answer, Client, get, send};
 use super::{Running, attached, serve};
-use crate::testing::TestWorker;
+use state::testing::TestWorker;
 
 const SETTINGS: &str = "PUT /api/v1/workers/settings";
 

@@ -13,9 +13,9 @@ use super::super::access::ROUTES;
 use super::client::{Answer, Client, get, send};
 use super::{PATIENCE, attached, in_time, serve};
 use crate::auth::Access;
-use crate::collector::Collector;
-use crate::testing::TestWorker;
 use base::sync::{lock, write};
+use state::Collector;
+use state::testing::TestWorker;
 
 /// Threads of the server: more than its own tasks that take the locks below (two), and no more than those
 /// and the requests of a route.

@@ -14,9 +14,9 @@ use super::super::error::ErrorAnswer;
 use super::super::long_query::ShortMax;
 use super::super::reader::{Asking, Pairs, Reader};
 use super::{PATIENCE, in_time, wait_until};
-use crate::collector::{Collector, Settings};
-use shares::Account;
 use base::limits::LONG_QUERIES_MAX;
+use shares::Account;
+use state::{Collector, Settings};
 
 /// A reader for which every query is long at its first look.
 fn reader(short_max: ShortMax) -> Reader {

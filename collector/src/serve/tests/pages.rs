@@ -23,11 +23,11 @@ use super::super::router;
 use super::client::{Client, get};
 use super::{PATIENCE, attached, in_time, serve, serve_full, wait_until};
 use crate::auth::{TokenSource, Tokens};
-use crate::collector::{Collector, Settings};
-use shares::{Account, SlotPool, Turn};
-use crate::testing::{TestWorker, account, at};
 use base::clock::Clock;
 use base::limits::{PAGES_MAX, QUERIES_MAX, QUERIES_WAITING_MAX};
+use shares::{Account, SlotPool, Turn};
+use state::testing::{TestWorker, account, at};
+use state::{Collector, Settings};
 
 /// A page that listens for updates.
 struct Page(BufReader<TcpStream>);

@@ -16,7 +16,7 @@ async fn status(peer: Peer, method: &str, path: &str) -> u16 {
     file.create(NewToken::new(Role::Reader), jiff::Timestamp::UNIX_EPOCH).unwrap();
     let tokens = Arc::new(Tokens::open(TokenSource::File(file)).unwrap());
     let gate = Gate::new(tokens, Clock::default());
-    let collector = Arc::new(Collector::new(crate::collector::Settings::default()));
+    let collector = Arc::new(Collector::new(state::Settings::default()));
     let (_stop, stopping) = watch::channel(false);
     let mut routes =
         router(Reader::new(collector), PublicNames::default(), gate, "task", &stopping);

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::client::{Answer, get};
 use super::{ALL, attached, serve};
-use crate::testing::at;
+use state::testing::at;
 
 /// The part of pprof's profile that has the values.
 #[derive(Clone, PartialEq, Message)]

@@ -9,7 +9,7 @@ use super::super::access::ROUTES;
 use super::client::get;
 use super::telemetry::reporting;
 use super::{ALL, serve};
-use crate::testing::at;
+use state::testing::at;
 
 /// Routes with this many parameters of time.
 const ROUTES_WITH_RANGE: usize = 34;

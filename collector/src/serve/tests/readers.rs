@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::client::{Client, get};
 use super::{ALL, Running, attached, serve};
-use crate::testing::{SECOND_NS, TestWorker, at};
+use state::testing::{SECOND_NS, TestWorker, at};
 
 #[tokio::test]
 async fn a_profile_has_times_and_sampling_quality() {

@@ -17,11 +17,11 @@ use tempfile::TempDir;
 use self::split::Extra;
 use super::client::{Client, get, request, send};
 use super::{ALL, PATIENCE, Running, ServeOptions, serve_with};
-use crate::adoption::{Adoption, AdoptionOptions, StoreWatch, adopt};
-use crate::collector::Collector;
-use crate::follow::FollowOptions;
-use crate::recovery::{DataError, StoreOptions};
-use crate::testing::{TestWorker, at};
+use state::Collector;
+use state::adoption::{Adoption, AdoptionOptions, StoreWatch, adopt};
+use state::follow::FollowOptions;
+use state::recovery::{DataError, StoreOptions};
+use state::testing::{TestWorker, at};
 use store::{Ack, Retention, StoreLocation, StorePlace};
 
 /// Queries of each kind. `{all}` stands for the range.
@@ -388,7 +388,7 @@ async fn stores_are_answered_for_as_one_collector_with_all_their_data() {
 #[tokio::test]
 async fn a_reader_names_a_store_that_it_cannot_read_and_finds_new_ones() {
     let place = TempDir::new().unwrap();
-    let none = Collector::bind(ServeOptions {
+    let none = crate::Server::bind(ServeOptions {
         listen: "127.0.0.1:0".parse().unwrap(),
         follow: Some(FollowOptions {
             place: StorePlace::Directory(place.path().to_owned()),

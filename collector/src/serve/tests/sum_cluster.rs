@@ -10,7 +10,7 @@ use profiler_core::NodeId;
 
 use super::ALL;
 use super::stores::{TwoStores, answers, compare, follow, seal};
-use crate::sum_cluster::{ClusterRequest, ClusterSum, SamplePiece, StoreSamples, SumCluster};
+use state::sum_cluster::{ClusterRequest, ClusterSum, SamplePiece, StoreSamples, SumCluster};
 use store::{Batch, Column, Objects, Period, Scan, StoreError, TableName, Tables, WorkerNumber};
 
 /// Reads the files in this process.

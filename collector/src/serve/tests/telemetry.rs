@@ -14,8 +14,8 @@ use tokio::time::timeout;
 
 use super::client::{Client, get, request, send};
 use super::{ALL, Running, attached, serve};
-use crate::testing::{SECOND_NS, TestWorker, at};
 use base::limits::EVENT_SUBSCRIBERS_MAX;
+use state::testing::{SECOND_NS, TestWorker, at};
 
 fn records() -> Telemetry {
     let transfer = TransferEvent {

@@ -8,8 +8,8 @@ use tokio::net::TcpStream;
 
 use super::client::{Client, get};
 use super::{ALL, Running, serve};
-use crate::testing::TestWorker;
 use base::limits::PROFILE_WORKERS_MAX;
+use state::testing::TestWorker;
 
 /// Default view of the page and the command line.
 const DEFAULT_VIEW: &str = "state=cpu&outside=hidden&stacks=simple";

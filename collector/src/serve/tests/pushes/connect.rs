@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use super::pprof::{Pprof, cpu_profile, gzip};
 use super::serve;
-use crate::testing::at;
 use base::limits::PUSH_CONTENT_BYTES_MAX;
+use state::testing::at;
 
 /// A message of `PusherService/Push` with one series.
 fn push_message(labels: &[(&str, &str)], profiles: &[Vec<u8>]) -> Vec<u8> {

@@ -6,7 +6,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use prost::Message;
 
-use crate::testing::at;
+use state::testing::at;
 
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Pprof {

@@ -1,0 +1,70 @@
+//! Workers and labels for menus: of a large fleet those with a text.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+
+use api::{LabelCount, WorkerName, WorkerNamesAnswer};
+
+use super::QueryError;
+use super::params::Params;
+use super::tasks::limit_to;
+use crate::Queries;
+use base::limits::{WORKER_NAMES_DEFAULT, WORKER_NAMES_MAX};
+use state::CollectorState;
+
+/// A query for names.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct WorkerNamesQuery {
+    /// In lower case; empty for all.
+    text: String,
+    /// Most workers, and most labels.
+    limit: usize,
+}
+
+impl WorkerNamesQuery {
+    pub fn parse(pairs: &[(String, String)]) -> Result<WorkerNamesQuery, QueryError> {
+        let params = Params::new(pairs, &["text", "limit"])?;
+        let limit = params.one("limit")?;
+        Ok(WorkerNamesQuery {
+            text: params.one("text")?.unwrap_or_default().to_lowercase(),
+            limit: limit
+                .map_or(Ok(WORKER_NAMES_DEFAULT), |text| limit_to(Some(text), WORKER_NAMES_MAX))?,
+        })
+    }
+
+    fn fits(&self, name: &str) -> bool {
+        self.text.is_empty() || name.to_lowercase().contains(&self.text)
+    }
+}
+
+impl Queries<'_> {
+    /// Workers by id, and labels by how many workers have them.
+    pub fn worker_names(&self, query: &WorkerNamesQuery) -> WorkerNamesAnswer {
+        let mut names = WorkerNamesAnswer::default();
+        let mut labels: HashMap<(String, String), u64> = HashMap::new();
+        for (worker, attributes) in self.worker_attributes() {
+            for label in attributes.labels {
+                *labels.entry(label).or_default() += 1;
+            }
+            if !query.fits(&worker.0) {
+                continue;
+            }
+            if names.workers.len() < query.limit {
+                let worker = worker.to_string();
+                names.workers.push(WorkerName { worker, host: attributes.host });
+            } else {
+                names.omitted += 1;
+            }
+        }
+        let labels = labels
+            .into_iter()
+            .map(|((key, value), workers)| LabelCount { label: format!("{key}={value}"), workers });
+        names.labels = labels.filter(|label| query.fits(&label.label)).collect();
+        names
+            .labels
+            .sort_by(|a, b| (Reverse(a.workers), &a.label).cmp(&(Reverse(b.workers), &b.label)));
+        names.labels_omitted = names.labels.len().saturating_sub(query.limit) as u64;
+        names.labels.truncate(query.limit);
+        names
+    }
+}

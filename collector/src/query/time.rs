@@ -1,8 +1,0 @@
-//! Times in answers and error texts.
-
-use profiler_core::Timestamp;
-
-/// RFC 3339 in UTC, to the nanosecond.
-pub(crate) fn format_time(time: Timestamp) -> String {
-    api::time::format_time(time.unix_ns())
-}

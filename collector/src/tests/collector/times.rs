@@ -1,0 +1,317 @@
+//! Times that a wrong or hostile clock gives, and late ones that are true.
+
+use profiler_core::{ExpectedTasks, RunId, RunMarker, Telemetry};
+use query::Queries;
+
+use super::*;
+use base::limits::{AHEAD_MAX, BEHIND_MAX, CYCLE_THREADS_MAX, LATE_HOURS_MAX, ROLLUPS_KEPT};
+
+const DAY: i64 = 86_400;
+/// The collector's now: late enough to report anything earlier.
+const NOW_S: i64 = 500 * DAY;
+
+fn attached(collector: &Collector) -> (TestWorker, Attachment) {
+    let worker = TestWorker::new("w", 1);
+    let attachment = attach(collector, &worker, NOW_S).attachment;
+    (worker, attachment)
+}
+
+#[test]
+fn only_times_of_a_plausible_clock_are_accepted() {
+    let behind = BEHIND_MAX.as_secs() as i64;
+    let ahead = AHEAD_MAX.as_secs() as i64;
+    let times = [
+        (-behind, "ack"),
+        (-behind - 1, "before the collector's now; at most 34560000 s are allowed"),
+        (-2 * NOW_S, "before the collector's now"),
+        (ahead, "ack"),
+        (ahead + 1, "after the collector's now; at most 3600000 ms are allowed"),
+        (40_000 * DAY, "after the collector's now"),
+    ];
+    for (offset_s, expected) in times {
+        for is_task in [false, true] {
+            let collector = collector(NOW_S);
+            let (mut worker, attachment) = attached(&collector);
+            let point_s = NOW_S + offset_s;
+            let flush = if is_task {
+                let task = worker.task(1, "load", (point_s - 1, Some(point_s)));
+                v1::Flush { cycle: None, ..worker.flush(NOW_S, vec![task]) }
+            } else {
+                worker.count("load;main", State::Cpu, 7);
+                worker.flush(point_s, vec![])
+            };
+            let answer = send_at(NOW_S, &collector, &attachment, &mut worker, &flush);
+            assert!(answer.contains(expected), "{offset_s} {is_task}: {answer}");
+            let what = if is_task { "a task ends" } else { "the cycle starts" };
+            assert!(expected == "ack" || answer.contains(what), "{answer}");
+            let held = u64::from(expected == "ack" && !is_task) * 7;
+            assert_eq!(total_ns(&collector), held);
+        }
+    }
+    // A task may run for ever; only its end makes a row that counts somewhere.
+    let collector = collector(NOW_S);
+    let (mut worker, attachment) = attached(&collector);
+    let task = worker.task(1, "load", (-NOW_S, Some(NOW_S)));
+    let flush = worker.flush(NOW_S, vec![task]);
+    assert_eq!(send_at(NOW_S, &collector, &attachment, &mut worker, &flush), "ack 1");
+}
+
+#[test]
+fn an_imported_profile_may_be_as_old_as_sums_are_kept() {
+    let kept = ROLLUPS_KEPT.as_secs() as i64;
+    let expired = "the cycle starts 8760 hours before the collector's now, but its --retention-rollups is \
+                   8760 hours, so nothing would be kept; import it with a later --time";
+    for (behind, expected) in [(kept, "ack"), (kept + 1, expired)] {
+        let collector = collector(NOW_S);
+        let mut worker = TestWorker::new("import:old", 1);
+        let attachment = attach(&collector, &worker, NOW_S).attachment;
+        worker.count("load;main", State::Cpu, 7);
+        let flush = worker.flush(NOW_S - behind, vec![]);
+        let answer = send_at(NOW_S, &collector, &attachment, &mut worker, &flush);
+        assert!(answer.contains(expected), "{answer}");
+    }
+}
+
+#[test]
+fn many_late_hours_wait_for_a_sealing_and_make_few_files_each() {
+    let collector = collector(NOW_S);
+    let (mut worker, attachment) = attached(&collector);
+    // The hours of the last day and a bit are never late.
+    let hour_s = |hours_ago: usize| NOW_S - 3_600 * hours_ago as i64;
+    let mut acked = Vec::new();
+    let mut try_hour = |hours_ago: usize| {
+        worker.count("load;main", State::Cpu, 7);
+        let id = acked.len() as u64 + 1;
+        let stop_s = hour_s(hours_ago);
+        let task = worker.task(id, "load", (0, Some(stop_s)));
+        let flush = worker.flush(stop_s, vec![task]);
+        let answer = send_at(NOW_S, &collector, &attachment, &mut worker, &flush);
+        if answer == format!("ack {}", flush.seq) {
+            acked.push(hours_ago);
+            return true;
+        }
+        // The agent sends it again under the same number.
+        worker.seq -= 1;
+        assert!(
+            answer.starts_with("the late data in memory is from 200 different hours"),
+            "{answer}"
+        );
+        false
+    };
+    let taken = (30..3_000).filter(|hour| try_hour(*hour)).count();
+    assert_eq!(taken, LATE_HOURS_MAX);
+    assert!(lock(&collector.ingest.late).is_full(), "so a sealing is due");
+    // Hours that are not late, or that already hold data, are still accepted.
+    assert!([0, 5, 23, 40, 200].into_iter().all(&mut try_hour));
+    assert!(!try_hour(2_000));
+    seal(&collector);
+    let files = read(&collector.state.windows).manifest().files.len();
+    // Five tables of hours, six of days, and what is coarser.
+    let most = LATE_HOURS_MAX * 5 + LATE_HOURS_MAX / 24 * 6 + 100;
+    assert!(files < most, "{files} files");
+    assert!(try_hour(2_000), "there is room again");
+    seal(&collector);
+    assert!(!lock(&collector.ingest.late).is_full());
+    // Everything landed in its own second.
+    let count = acked.len() as u64;
+    assert_eq!(total_ns(&collector), 7 * count);
+    for hours_ago in [0, 30, 31, 40, 200, 229, 2_000] {
+        let second = range(hour_s(hours_ago), hour_s(hours_ago) + 1);
+        let times = acked.iter().filter(|hour| **hour == hours_ago).count() as u64;
+        let found = ask(&collector, second, Filter::default()).profile.total().total_ns();
+        assert_eq!((found, times > 0), (7 * times, true), "{hours_ago} hours ago");
+    }
+    let query = TaskQuery::parse(&[("summary".into(), "true".into())], &collector.state, at(NOW_S));
+    let summary =
+        Queries(&collector.state).task_summary(&query.unwrap(), &Cancel::default()).unwrap();
+    assert_eq!(summary.rows[0].outcomes.get(Outcome::Ok), count);
+}
+
+#[test]
+fn a_flush_that_spans_too_many_hours_is_rejected() {
+    for (hours, expected) in [
+        (LATE_HOURS_MAX, "ack 1"),
+        (
+            LATE_HOURS_MAX + 1,
+            "refused 1: the flush has late data from 201 different hours; at most 200 are allowed",
+        ),
+    ] {
+        let collector = collector(NOW_S);
+        let (mut worker, attachment) = attached(&collector);
+        let stop_s = |hour: usize| NOW_S - 3_600 * (hour as i64 + 40);
+        let tasks =
+            (0..hours).map(|hour| worker.task(hour as u64 + 1, "load", (0, Some(stop_s(hour)))));
+        let tasks = tasks.collect();
+        let flush = worker.flush(NOW_S, tasks);
+        assert_eq!(send_at(NOW_S, &collector, &attachment, &mut worker, &flush), expected);
+    }
+}
+
+/// An agent that was away for ten hours, with a clock that is three hours off.
+#[test]
+fn data_hours_late_is_stored_in_its_true_seconds() {
+    let collector = collector(NOW_S);
+    let (mut worker, attachment) = attached(&collector);
+    worker.offset_ns = -3 * 3_600 * SECOND_NS;
+    for round in 0..2 {
+        for hours_ago in 0..10 {
+            worker.count("load;main", State::Cpu, 1 << hours_ago);
+            let flush = worker.flush(NOW_S - 3_600 * hours_ago - round, vec![]);
+            let acked = send_at(NOW_S, &collector, &attachment, &mut worker, &flush);
+            assert!(acked.starts_with("ack"), "{acked}");
+        }
+        seal(&collector);
+    }
+    for hours_ago in 0..10 {
+        let start_s = NOW_S - 3_600 * hours_ago;
+        let found = ask(&collector, range(start_s - 1, start_s + 1), Filter::default());
+        assert_eq!(found.profile.total().total_ns(), 2 << hours_ago);
+    }
+}
+
+/// An answer to a flush of one record, by what the record is about.
+fn answers_at(point_s: i64) -> Vec<(&'static str, String)> {
+    let point = at(point_s);
+    let run = |start: Timestamp, stop| RunMarker { id: RunId(1), name: "r".into(), start, stop };
+    let runs = |run| Telemetry { runs: vec![run], ..Telemetry::default() };
+    let since = ExpectedTasks { name: "load".into(), total: 7, since: point };
+    let told = [
+        ("a run starts", runs(run(point, None))),
+        ("a run ends", runs(run(at(NOW_S), Some(point)))),
+        ("tasks are expected", Telemetry { expected: vec![since], ..Telemetry::default() }),
+    ];
+    let mut answers = Vec::new();
+    let mut answer = |what, change: &dyn Fn(&mut TestWorker, &mut v1::Flush)| {
+        let collector = collector(NOW_S);
+        let (mut worker, attachment) = attached(&collector);
+        let mut flush = v1::Flush { cycle: None, ..worker.flush(NOW_S, vec![]) };
+        change(&mut worker, &mut flush);
+        answers.push((what, send_at(NOW_S, &collector, &attachment, &mut worker, &flush)));
+    };
+    for (what, telemetry) in told {
+        answer(what, &|worker, flush| worker.tell(flush, telemetry.clone()));
+    }
+    answer("a task starts", &|worker, flush| {
+        flush.tasks = vec![worker.task(1, "load", (point_s, None))];
+    });
+    answer("the cycle ends", &|worker, flush| {
+        let cycle = worker.flush(NOW_S, vec![]).cycle;
+        let stop_ns = point.shifted(60 * SECOND_NS).unix_ns();
+        flush.cycle = cycle.map(|cycle| v1::Cycle { stop_ns, ..cycle });
+    });
+    answers
+}
+
+#[test]
+fn no_time_is_further_ahead_than_a_plausible_clock() {
+    let ahead = AHEAD_MAX.as_secs() as i64;
+    for (what, answer) in answers_at(NOW_S + ahead) {
+        assert_eq!(answer, "ack 1", "{what}");
+    }
+    for (what, answer) in answers_at(NOW_S + ahead + 1) {
+        let expected =
+            format!("refused 1: {what} 3601000 ms after the collector's now; at most 3600000 ms");
+        assert!(answer.starts_with(&expected), "{answer}");
+    }
+}
+
+#[test]
+fn tasks_of_thousands_of_future_hours_make_no_files() {
+    let collector = collector(NOW_S);
+    let (mut worker, attachment) = attached(&collector);
+    let files = |collector: &Collector| collector.state.tables.manifest().files.len();
+    worker.count("load;main", State::Cpu, 7);
+    let tasks = vec![worker.task(1, "load", (NOW_S, None))];
+    let flush = worker.flush(NOW_S, tasks);
+    assert_eq!(send_at(NOW_S, &collector, &attachment, &mut worker, &flush), "ack 1");
+    seal(&collector);
+    let before = files(&collector);
+    let future_s = |hour: u64| NOW_S + 20 * 365 * DAY + 3_600 * hour.cast_signed();
+    let tasks = (2..3_002).map(|hour| worker.task(hour, "load", (future_s(hour), None))).collect();
+    let flush = v1::Flush { cycle: None, ..worker.flush(NOW_S, tasks) };
+    let answer = send_at(NOW_S, &collector, &attachment, &mut worker, &flush);
+    assert!(answer.starts_with("refused 2: a task starts"), "{answer}");
+    collector.ingest.detach(&attachment, DisconnectReason::Clean, at(NOW_S));
+    assert_eq!(rows(&collector).len(), 1);
+    seal(&collector);
+    let made = files(&collector) - before;
+    assert!(made <= 10, "{made} files");
+}
+
+#[test]
+fn a_cycle_has_no_more_time_than_a_process_can_spend() {
+    let limit_ns = 61 * SECOND_NS.unsigned_abs() * CYCLE_THREADS_MAX;
+    for (weight_ns, expected) in [
+        (limit_ns, "ack 1".to_owned()),
+        (
+            limit_ns + SECOND_NS.unsigned_abs(),
+            "refused 1: the cycle of 1 s has 3997697 thread-seconds; at most 3997696 are allowed: \
+             no process has that many threads"
+                .to_owned(),
+        ),
+    ] {
+        for is_by_thread in [false, true] {
+            let collector = collector(NOW_S);
+            let (mut worker, attachment) = attached(&collector);
+            if is_by_thread {
+                worker.count_thread("load;pool#7", State::Cpu, weight_ns);
+            } else {
+                worker.count("load;main", State::Cpu, weight_ns);
+            }
+            let flush = worker.flush(NOW_S, vec![]);
+            let answer = send_at(NOW_S, &collector, &attachment, &mut worker, &flush);
+            assert_eq!(answer, expected);
+        }
+    }
+}
+
+/// Cycles may overlap and repeat, each within its own limit.
+#[test]
+fn all_cycles_have_no_more_time_than_a_process_can_spend() {
+    let refused = "refused 3: all cycles have 5963777 thread-seconds in the 31 s since the worker's \
+                   start; at most 5963776 are allowed: no process has that many threads";
+    let weights_s = [61 * CYCLE_THREADS_MAX, 30 * CYCLE_THREADS_MAX, 1];
+    let is_pushed = |id: &str| id.contains(':');
+    for id in ["w", "import:w", "pyroscope:w"] {
+        for is_batch in [false, true] {
+            let collector = collector(50);
+            let mut worker = TestWorker::new(id, 1);
+            let attachment = attach(&collector, &worker, 40).attachment;
+            let mut answers = Vec::new();
+            let mut waiting = VecDeque::new();
+            for weight_s in weights_s {
+                worker.count("load;main", State::Cpu, weight_s * SECOND_NS.unsigned_abs());
+                let flush = worker.flush(30, vec![]);
+                if is_batch {
+                    let dictionary = worker.dictionary().unwrap_or_default();
+                    collector.ingest.receive_dictionary(&attachment, &dictionary, at(0)).unwrap();
+                    waiting.push_back(ReceivedFlush { flush, at: at(50), charge: None });
+                } else {
+                    answers.push(send(&collector, &attachment, &mut worker, &flush));
+                }
+            }
+            while !waiting.is_empty() {
+                let received = at_once(collector.ingest.receive_flushes(&attachment, &mut waiting));
+                answers.extend(received.unwrap().into_iter().map(|kind| words(Ok(kind))));
+            }
+            let last = if is_pushed(id) { "ack 3" } else { refused };
+            assert_eq!(answers, ["ack 1", "ack 2", last], "{id} {is_batch}");
+        }
+    }
+}
+
+/// A process that was stopped has the idle time of all its threads in its next cycle. An agent that was
+/// away has all its cycles since its start.
+#[test]
+fn a_long_time_of_many_threads_is_accepted() {
+    let collector = collector(8_000);
+    let mut worker = TestWorker::new("w", 1);
+    let attachment = attach(&collector, &worker, 7_200).attachment;
+    let hour_of_threads_ns = 1_000 * 3_600 * SECOND_NS.unsigned_abs();
+    for (seq, start_s) in [(1, 3_600), (2, 7_200)] {
+        worker.count("load;main", State::Sleep, hour_of_threads_ns);
+        let flush = worker.flush(start_s, vec![]);
+        let answer = send_at(8_000, &collector, &attachment, &mut worker, &flush);
+        assert_eq!(answer, format!("ack {seq}"));
+    }
+}

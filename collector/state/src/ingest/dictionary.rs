@@ -1,0 +1,130 @@
+//! Dictionaries: the tables that an agent adds to its session. A large one takes a while, in which others
+//! use the tree and the session. It is therefore applied in slices, each under their locks.
+//!
+//! An invalid entry is replaced and counted ([`InvalidEntries`]). If the whole dictionary were rejected, so
+//! would be every later flush: their nodes follow on those of the dictionary.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::thread;
+
+use profiler_core::Timestamp;
+use profiler_core::wire::v1::{self, collector_message::Kind};
+use profiler_core::wire::{InvalidEntries, Marks, Translation};
+
+use super::rejection::{note_rejection, refuse};
+use super::{Attachment, Ingest, StaleStream};
+use crate::CollectorState;
+use crate::tree::DictionaryError;
+use base::limits::DICTIONARY_SLICE_ENTRIES;
+use base::sync::{read, write};
+use shares::{Account, Quota};
+
+/// A dictionary that is applied in slices.
+#[derive(Debug)]
+pub struct PendingDictionary<'a> {
+    message: Cow<'a, v1::Dictionary>,
+    /// Number of entries that the session held after the last slice; `None` before the first.
+    applied: Option<Marks>,
+    invalid: Option<InvalidEntries>,
+}
+
+/// The outcome of a slice.
+#[derive(Clone, PartialEq, Debug)]
+pub enum SliceOutcome {
+    More,
+    Done,
+    Refused(Kind),
+}
+
+impl<'a> PendingDictionary<'a> {
+    pub fn new(message: &'a v1::Dictionary) -> PendingDictionary<'a> {
+        PendingDictionary { message: Cow::Borrowed(message), applied: None, invalid: None }
+    }
+
+    /// Applies the next slice. Returns whether there are more. Past the account's quotas, new names and
+    /// new stacks become `[overflow]`.
+    fn apply(
+        &mut self,
+        state: &CollectorState,
+        translation: &mut Translation,
+        account: &Account,
+    ) -> Result<bool, DictionaryError> {
+        if self.applied != Some(translation.marks()) {
+            self.invalid = translation.check(&self.message)?;
+            if let Cow::Borrowed(message) = self.message {
+                let tree = read(&state.tree);
+                let may_add = account.may_add_symbols(tree.free_symbol_bytes());
+                self.message = tree.admit(message, may_add)?;
+                drop(tree);
+                if !may_add && self.message.strings != message.strings {
+                    account.note_refusal(Quota::SymbolBytes);
+                }
+            }
+        }
+        let mut tree = write(&state.tree);
+        let nodes_left = account.nodes_left(tree.free_nodes());
+        let applied =
+            tree.apply_slice(&self.message, translation, DICTIONARY_SLICE_ENTRIES, nodes_left)?;
+        drop(tree);
+        account.note_growth(applied.nodes, applied.symbol_bytes);
+        state.note_invalid_build_ids(applied.invalid_build_ids, account);
+        if applied.overflowed && applied.nodes >= nodes_left {
+            account.note_refusal(Quota::Nodes);
+        }
+        self.applied = Some(translation.marks());
+        Ok(applied.has_more)
+    }
+}
+
+impl Ingest {
+    /// Applies a dictionary. Returns a refusal if it is invalid. A large one takes a while, in which
+    /// others use the tree and the session: it is applied in slices, each under their locks.
+    pub fn receive_dictionary(
+        &self,
+        attachment: &Attachment,
+        dictionary: &v1::Dictionary,
+        received_at: Timestamp,
+    ) -> Result<Option<Kind>, StaleStream> {
+        let mut pending = PendingDictionary::new(dictionary);
+        loop {
+            let applied = self.apply_slice(attachment, &mut pending, received_at)?;
+            match applied {
+                SliceOutcome::More => thread::yield_now(),
+                SliceOutcome::Done => return Ok(None),
+                SliceOutcome::Refused(kind) => return Ok(Some(kind)),
+            }
+        }
+    }
+
+    /// Applies the next slice of a dictionary. A dictionary is checked whole before its first slice.
+    pub fn apply_slice(
+        &self,
+        attachment: &Attachment,
+        pending: &mut PendingDictionary<'_>,
+        received_at: Timestamp,
+    ) -> Result<SliceOutcome, StaleStream> {
+        let mut session = attachment.session(received_at)?;
+        let translation = Arc::make_mut(&mut session.translation);
+        let applied = pending.apply(&self.state, translation, &attachment.account);
+        Ok(match applied {
+            Ok(true) => SliceOutcome::More,
+            Ok(false) => {
+                if let Some(invalid) = &pending.invalid {
+                    note_rejection(&attachment.cell, &mut session, &in_words(invalid));
+                }
+                SliceOutcome::Done
+            }
+            // A dictionary has no send time, so a refusal of it carries no receipt.
+            Err(error) => {
+                let reason = error.to_string();
+                SliceOutcome::Refused(refuse(&attachment.cell, &mut session, 0, reason, None))
+            }
+        })
+    }
+}
+
+/// The reason of a dictionary's rejected part.
+fn in_words(InvalidEntries { count, first }: &InvalidEntries) -> String {
+    format!("{count} entries of a dictionary, stored as [truncated] or [overflow]: {first}")
+}

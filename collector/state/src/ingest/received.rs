@@ -1,0 +1,22 @@
+//! A flush between its arrival and its answer.
+
+use profiler_core::Timestamp;
+use profiler_core::wire::v1;
+
+use shares::Charge;
+
+/// A flush and the time at which it was received.
+#[derive(Debug)]
+pub struct ReceivedFlush {
+    pub flush: v1::Flush,
+    pub at: Timestamp,
+    /// Its memory, released when it is answered. `None` without a transport.
+    pub charge: Option<Charge>,
+}
+
+impl ReceivedFlush {
+    /// Memory that it is charged with.
+    pub(super) fn bytes(&self) -> usize {
+        self.charge.as_ref().map_or(0, Charge::bytes)
+    }
+}

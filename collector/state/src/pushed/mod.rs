@@ -1,0 +1,154 @@
+//! Profiles that foreign profilers push: each series is a worker, and each push a flush of it.
+//!
+//! `docs/design/ingest.md` says why. The protocols are in `serve`.
+
+mod counters;
+mod scrapes;
+mod sender;
+mod tables;
+
+use std::sync::Arc;
+
+use profiler_core::Timestamp;
+use profiler_core::hash::KeyedMap;
+
+use self::sender::{Inlet, Sender};
+use crate::ingest::{AttachError, Ingest, StreamError};
+use base::limits::{
+    PUSHED_IDLE_MAX, PUSHED_LABEL_SETS_MAX, PUSHED_SERIES_MAX, PUSHES_MAX, nanoseconds,
+};
+use base::sync::{Mutex, lock, rank};
+use shares::identity::Identity;
+use shares::{Account, DecodeBudget, Turns};
+
+pub use self::counters::{PushCounters, PushCounts};
+pub use self::scrapes::{ScrapeStatus, Scrapes};
+pub use self::sender::{Description, PushedSeries};
+
+/// Why a push is not stored.
+#[derive(Debug, thiserror::Error)]
+pub enum PushError {
+    #[error(transparent)]
+    Attach(#[from] AttachError),
+    #[error(transparent)]
+    Stream(#[from] StreamError),
+    /// Data that would be refused from an agent too, such as a time far from now.
+    #[error("{reason}")]
+    Refused { reason: String },
+    #[error(
+        "{PUSHED_SERIES_MAX} series are pushed at present, which is this collector's limit: use fewer \
+         distinct labels"
+    )]
+    TooManySeries,
+    #[error("the system has no random bytes")]
+    Random(#[source] getrandom::Error),
+    #[error("storing the profile panicked: a bug in Emberline")]
+    Panicked,
+}
+
+/// Owner and worker of a series.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct SeriesKey {
+    identity: Identity,
+    worker: String,
+}
+
+/// A series that was pushed lately.
+#[derive(Debug)]
+struct Live {
+    sender: Arc<tokio::sync::Mutex<Sender>>,
+    used_at: Timestamp,
+    /// The worker of the profile's samples without labels of their own.
+    base: String,
+}
+
+/// All series that are pushed.
+#[derive(Debug)]
+pub struct Pushed {
+    ingest: Arc<Ingest>,
+    live: Mutex<KeyedMap<SeriesKey, Live>, rank::PushedSeries>,
+    memory: DecodeBudget,
+    /// Pushes that are parsed and stored at once.
+    pub turns: Arc<Turns>,
+    pub counters: PushCounters,
+    /// Outcomes of scrapes.
+    pub scrapes: Scrapes,
+}
+
+impl Pushed {
+    pub fn new(ingest: Arc<Ingest>) -> Pushed {
+        Pushed {
+            ingest,
+            live: Mutex::default(),
+            memory: DecodeBudget::new(),
+            turns: Turns::new(PUSHES_MAX),
+            counters: PushCounters::default(),
+            scrapes: Scrapes::default(),
+        }
+    }
+
+    /// Stores the samples of a series. Returns their weight when they are acknowledged. Past the limit on
+    /// series that differ in the labels of samples, they count in the series without these.
+    pub async fn store(
+        &self,
+        account: &Arc<Account>,
+        mut pushed: PushedSeries,
+        now: Timestamp,
+    ) -> Result<u64, PushError> {
+        let sender = self.sender(&account.identity, &mut pushed, now)?;
+        let mut sender = sender.lock().await;
+        let inlet = Inlet { ingest: &self.ingest, account, memory: &self.memory, now };
+        sender.send(inlet, &pushed).await
+    }
+
+    fn sender(
+        &self,
+        identity: &Identity,
+        pushed: &mut PushedSeries,
+        now: Timestamp,
+    ) -> Result<Arc<tokio::sync::Mutex<Sender>>, PushError> {
+        let key_of =
+            |worker: &str| SeriesKey { identity: identity.clone(), worker: worker.to_owned() };
+        let base = pushed.base.worker.clone();
+        let mut key = key_of(&pushed.description.worker);
+        let mut live = lock(&self.live);
+        let is_of_base =
+            |(other, live): &(&SeriesKey, &Live)| other.identity == *identity && live.base == base;
+        if key.worker != base
+            && !live.contains_key(&key)
+            && live.iter().filter(is_of_base).count() >= PUSHED_LABEL_SETS_MAX
+        {
+            pushed.description = pushed.base.clone();
+            key = key_of(&base);
+        }
+        if !live.contains_key(&key) && live.len() >= PUSHED_SERIES_MAX {
+            return Err(PushError::TooManySeries);
+        }
+        let new = || Live { sender: Arc::default(), used_at: now, base };
+        let series = live.entry(key).or_insert_with(new);
+        series.used_at = series.used_at.max(now);
+        Ok(series.sender.clone())
+    }
+
+    /// Ends series of which nothing came for a while.
+    pub fn sweep(&self, now: Timestamp) {
+        let idle_ns = nanoseconds(PUSHED_IDLE_MAX);
+        lock(&self.live).retain(|_, series| {
+            if series.used_at.shifted(idle_ns) > now {
+                return true;
+            }
+            // A push that is being stored holds it too, and no other begins while the lock is held.
+            let Some(sender) = Arc::get_mut(&mut series.sender) else { return true };
+            let sender = sender.get_mut();
+            sender.end(&self.ingest, now);
+            false
+        });
+    }
+
+    /// Series of a source of which something came lately.
+    pub fn live_count(&self, source: &str) -> usize {
+        let is_of_source =
+            |key: &&SeriesKey| key.worker.split(':').next().is_some_and(|start| start == source);
+        lock(&self.live).keys().filter(is_of_source).count()
+    }
+}

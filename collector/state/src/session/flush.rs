@@ -1,0 +1,305 @@
+//! Validation of flushes: a flush is checked whole before any of it is used.
+
+use std::time::Duration;
+
+use profiler_core::wire::{
+    WireError, decode_cycle, decode_task, decode_telemetry, decode_threads, v1,
+};
+use profiler_core::{
+    Delta, Epoch, FrameKind, TaskRecord, Telemetry, Ticks, TimeRange, Timestamp, WorkerId,
+};
+
+use prost::Message as _;
+
+use super::FlushBasis;
+use crate::tree::{Tree, TreeLock};
+use base::limits::{
+    AHEAD_MAX, BEHIND_MAX, CYCLE_LATE_MAX, CYCLE_THREADS_MAX, LATE_HOURS_MAX, WAL_RECORD_BYTES_MAX,
+    nanoseconds,
+};
+use base::sync::read;
+use store::late_hours::late_hours;
+use store::packed::PackedWeights;
+use store::rows::{CheckedFlush, StoredWindow};
+use store::wal;
+
+/// Why a node of a decoded cycle can be translated.
+const KNOWN_NODE: &str = "decoding rejects nodes outside of the dictionary";
+
+/// A rejected flush; none of it is stored.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FlushError {
+    #[error(transparent)]
+    Wire(#[from] WireError),
+    #[error("the flush has {count} tasks and sums of tasks; at most {limit} are allowed")]
+    TooManyTasks { count: usize, limit: usize },
+    #[error(
+        "{what} {ahead_ms} ms after the collector's now; at most {} ms are allowed: the clock's \
+         offset is wrong",
+        AHEAD_MAX.as_millis()
+    )]
+    Ahead { what: &'static str, ahead_ms: u64 },
+    #[error(
+        "{what} {behind_s} s before the collector's now; at most {} s are allowed: the clock or its \
+         offset is wrong",
+        BEHIND_MAX.as_secs()
+    )]
+    Behind { what: &'static str, behind_s: u64 },
+    #[error(
+        "{what} {behind_h} hours before the collector's now, but its --retention-rollups is {kept_h} \
+         hours, so nothing would be kept; import it with a later --time"
+    )]
+    Expired { what: &'static str, behind_h: u64, kept_h: u64 },
+    #[error(
+        "the flush has late data from {hours} different hours; at most {LATE_HOURS_MAX} are allowed"
+    )]
+    TooManyHours { hours: usize },
+    #[error("the flush takes {bytes} bytes in the log; at most {WAL_RECORD_BYTES_MAX} are allowed")]
+    TooLarge { bytes: usize },
+    #[error("node {node} of the time by thread is not a thread")]
+    NoThread { node: u32 },
+    #[error(
+        "the cycle of {length_s} s has {weight_s} thread-seconds; at most {limit_s} are allowed: no \
+         process has that many threads"
+    )]
+    Weight { length_s: u64, weight_s: u64, limit_s: u64 },
+    #[error(
+        "all cycles have {weight_s} thread-seconds in the {elapsed_s} s since the worker's start; at most \
+         {limit_s} are allowed: no process has that many threads"
+    )]
+    TotalWeight { elapsed_s: u64, weight_s: u64, limit_s: u64 },
+    #[error("the cycle's times and the clock's offset give a time that cannot be expressed")]
+    Time,
+}
+
+/// Validates the flushes of one session.
+#[derive(Clone, Copy)]
+pub struct FlushChecker<'a> {
+    pub worker: &'a WorkerId,
+    pub epoch: Epoch,
+    pub basis: &'a FlushBasis,
+    pub tree: &'a TreeLock,
+    pub now: Timestamp,
+    /// How far behind `now` a cycle may start or a task end.
+    pub behind_max: Duration,
+    pub tasks_max: usize,
+}
+
+impl FlushChecker<'_> {
+    /// Translates a flush into the collector's terms.
+    pub fn check(&self, flush: &v1::Flush) -> Result<CheckedFlush, FlushError> {
+        let clock = flush.clock.ok_or(WireError::Missing { what: "the flush's clock" })?;
+        let account = flush.account.ok_or(WireError::Missing { what: "the flush's account" })?;
+        let count = flush.tasks.len() + flush.totals.len();
+        let limit = self.tasks_max;
+        if count > limit {
+            return Err(FlushError::TooManyTasks { count, limit });
+        }
+        let window = flush.cycle.as_ref().map(|cycle| self.window(cycle, clock)).transpose()?;
+        let tasks = self.tasks(&flush.tasks, clock.offset_ns)?;
+        let mut telemetry = self.telemetry(flush, clock.offset_ns)?;
+        let totals = std::mem::take(&mut telemetry.totals);
+        let seq = flush.seq;
+        let checked = CheckedFlush { seq, window, tasks, telemetry, totals, account, clock };
+        self.check_times(&checked)?;
+        self.check_total_weight(&checked)?;
+        Ok(checked)
+    }
+
+    /// Rejects times that only a wrong clock can produce: such rows would be kept forever, or make
+    /// any number of files.
+    fn check_times(&self, checked: &CheckedFlush) -> Result<(), FlushError> {
+        let check = |what, point: Timestamp| {
+            let ahead_ns = point.since_ns(self.now);
+            let behind_ns = self.now.since_ns(point);
+            if ahead_ns > nanoseconds(AHEAD_MAX).unsigned_abs() {
+                return Err(FlushError::Ahead { what, ahead_ms: ahead_ns / 1_000_000 });
+            }
+            if behind_ns > nanoseconds(self.behind_max).unsigned_abs() {
+                let behind_s = behind_ns / 1_000_000_000;
+                if self.worker.is_import() {
+                    let kept_h = self.behind_max.as_secs() / 3_600;
+                    return Err(FlushError::Expired { what, behind_h: behind_s / 3_600, kept_h });
+                }
+                return Err(FlushError::Behind { what, behind_s });
+            }
+            Ok(())
+        };
+        // A long past start is no error: a task or run may be that old. Only ends make files.
+        let check_ahead = |what, point: Timestamp| check(what, point.max(self.now));
+        if let Some(stored) = &checked.window {
+            check("the cycle starts", stored.range.start())?;
+            // A cycle lasts a while, so it may end later than any may start.
+            check_ahead(
+                "the cycle ends",
+                stored.range.stop().shifted(-nanoseconds(CYCLE_LATE_MAX)),
+            )?;
+        }
+        for task in &checked.tasks {
+            match task.stop {
+                Some(stop) => check("a task ends", stop)?,
+                None => check_ahead("a task starts", task.start)?,
+            }
+        }
+        for sum in &checked.totals {
+            check("summed tasks end", sum.second)?;
+        }
+        for transfer in &checked.telemetry.transfers {
+            check("a transfer ends", transfer.stop)?;
+        }
+        for sample in &checked.telemetry.resources {
+            check("resources were measured", sample.at)?;
+        }
+        for expected in &checked.telemetry.expected {
+            check_ahead("tasks are expected", expected.since)?;
+        }
+        for run in &checked.telemetry.runs {
+            check_ahead("a run starts", run.start)?;
+            run.stop.map_or(Ok(()), |stop| check_ahead("a run ends", stop))?;
+        }
+        match late_hours(checked, self.now).len() {
+            hours if hours > LATE_HOURS_MAX => Err(FlushError::TooManyHours { hours }),
+            _ => Ok(()),
+        }
+    }
+
+    /// The log record of a checked flush.
+    pub fn record(&self, checked: &CheckedFlush) -> Result<Vec<u8>, FlushError> {
+        let flush = wal::Flush::of(self.worker, self.epoch, self.now, checked);
+        // Encoded once to learn its length. The limit on messages bounds the wasted work.
+        let record = flush.encode_to_vec();
+        match record.len() {
+            bytes if bytes > WAL_RECORD_BYTES_MAX => Err(FlushError::TooLarge { bytes }),
+            _ => Ok(record),
+        }
+    }
+
+    fn window(&self, cycle: &v1::Cycle, clock: v1::Clock) -> Result<StoredWindow, FlushError> {
+        let nodes = self.basis.translation.marks().nodes;
+        let (raw, samples) = decode_cycle(cycle, nodes)?;
+        let threads = decode_threads(cycle, nodes)?;
+        let range = shifted_whole(raw, clock.offset_ns).ok_or(FlushError::Time)?;
+        check_weight(raw, &samples)?;
+        check_weight(raw, &threads)?;
+        let tree = read(self.tree);
+        self.check_threads(&tree, &threads)?;
+        let packed = |delta: &Delta| {
+            let entries = delta.entries().iter().map(|(node, state, nanoseconds)| {
+                let node = self.basis.translation.node(*node).expect(KNOWN_NODE);
+                (node, *state, *nanoseconds)
+            });
+            PackedWeights::of(entries, cycle.quantum_ns, |node| tree.task_of(node))
+        };
+        Ok(StoredWindow {
+            worker: self.worker.clone(),
+            range,
+            samples: packed(&samples),
+            epoch: self.epoch,
+            raw_start: raw.start(),
+            clock_error_ns: clock.error_ns,
+            ticks: Ticks {
+                made: cycle.ticks,
+                expected: cycle.ticks_expected,
+                throttled: cycle.ticks_throttled,
+            },
+            threads: packed(&threads),
+        })
+    }
+
+    /// Checks that a process can have spent the weight of all cycles so far since it started, which each
+    /// cycle alone does not show: cycles may overlap. Pushed and imported profiles may be of any time.
+    fn check_total_weight(&self, checked: &CheckedFlush) -> Result<(), FlushError> {
+        let Some(window) = checked.window.as_ref().filter(|_| self.worker.has_agent()) else {
+            return Ok(());
+        };
+        let started_at =
+            self.basis.started_at.shifted(checked.clock.offset_ns).min(self.basis.first_seen);
+        let since = started_at.max(self.now.shifted(-nanoseconds(self.behind_max)));
+        let elapsed_ns = window.range.stop().since_ns(since);
+        let limit_ns = weight_limit_ns(elapsed_ns);
+        let weight_ns = self.basis.stored_ns.saturating_add(checked.weight_ns());
+        if weight_ns > limit_ns {
+            let [elapsed_s, weight_s, limit_s] =
+                [elapsed_ns, weight_ns, limit_ns].map(|time| time / 1_000_000_000);
+            return Err(FlushError::TotalWeight { elapsed_s, weight_s, limit_s });
+        }
+        Ok(())
+    }
+
+    /// Checks that every node of the time by thread is a thread, so that no sample counts as one.
+    fn check_threads(&self, tree: &Tree, threads: &Delta) -> Result<(), FlushError> {
+        threads.entries().iter().try_for_each(|(given, _, _)| {
+            match tree.kind(self.basis.translation.node(*given).expect(KNOWN_NODE)) {
+                // Past the limit on nodes, threads share one.
+                Some(FrameKind::Thread | FrameKind::Overflow) => Ok(()),
+                _ => Err(FlushError::NoThread { node: given.0 }),
+            }
+        })
+    }
+
+    fn tasks(&self, tasks: &[v1::Task], offset_ns: i64) -> Result<Vec<TaskRecord>, FlushError> {
+        let tree = read(self.tree);
+        let text = |index| Some(tree.string(self.basis.translation.string(index)?).clone());
+        let records = tasks.iter().map(|task| {
+            let mut record = decode_task(task, &text)?;
+            record.start = record.start.shifted(offset_ns);
+            record.stop = record.stop.map(|stop| stop.shifted(offset_ns));
+            Ok(record)
+        });
+        records.collect()
+    }
+
+    /// The flush's telemetry, with every time by the collector's clock.
+    fn telemetry(&self, flush: &v1::Flush, offset_ns: i64) -> Result<Telemetry, FlushError> {
+        let v1::Flush { totals, transfers, resources, expected, runs, .. } = flush;
+        let others = transfers.len() + resources.len() + expected.len() + runs.len();
+        if totals.len() + others == 0 {
+            return Ok(Telemetry::default());
+        }
+        let mut telemetry = {
+            let tree = read(self.tree);
+            let text = |index| Some(tree.string(self.basis.translation.string(index)?).clone());
+            decode_telemetry(flush, &text)?
+        };
+        let shift = |time: &mut Timestamp| *time = time.shifted(offset_ns);
+        telemetry.totals.iter_mut().for_each(|sum| shift(&mut sum.second));
+        for transfer in &mut telemetry.transfers {
+            shift(&mut transfer.start);
+            shift(&mut transfer.stop);
+        }
+        telemetry.resources.iter_mut().for_each(|sample| shift(&mut sample.at));
+        telemetry.expected.iter_mut().for_each(|expected| shift(&mut expected.since));
+        for run in &mut telemetry.runs {
+            shift(&mut run.start);
+            run.stop.iter_mut().for_each(shift);
+        }
+        Ok(telemetry)
+    }
+}
+
+/// Checks that a process can have spent that weight in a cycle. One message with more would bury the
+/// time of all others.
+fn check_weight(range: TimeRange, weights: &Delta) -> Result<(), FlushError> {
+    let length_ns = range.length_ns();
+    let limit_ns = weight_limit_ns(length_ns);
+    let weight_ns = weights.total().total_ns();
+    if weight_ns > limit_ns {
+        let [length_s, weight_s, limit_s] =
+            [length_ns, weight_ns, limit_ns].map(|time| time / 1_000_000_000);
+        return Err(FlushError::Weight { length_s, weight_s, limit_s });
+    }
+    Ok(())
+}
+
+/// The most weight that a process can have spent in a time, part of which may be counted late.
+fn weight_limit_ns(elapsed_ns: u64) -> u64 {
+    let counted_ns = elapsed_ns.saturating_add(nanoseconds(CYCLE_LATE_MAX).unsigned_abs());
+    counted_ns.saturating_mul(CYCLE_THREADS_MAX)
+}
+
+/// `range` shifted; `None` if it would be cut at the limits of a timestamp.
+fn shifted_whole(range: TimeRange, offset_ns: i64) -> Option<TimeRange> {
+    let moved = range.shifted(offset_ns)?;
+    (moved.length_ns() == range.length_ns()).then_some(moved)
+}
