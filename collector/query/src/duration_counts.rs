@@ -12,7 +12,6 @@ use super::task_durations::TaskDurationsQuery;
 use super::timeline::{Steps, coarsest_in};
 use crate::Queries;
 use base::limits::DURATION_BUCKETS_MAX;
-use state::CollectorState;
 
 /// A histogram: buckets with the number of tasks in each.
 pub type BucketCounts = BTreeMap<u32, u64>;

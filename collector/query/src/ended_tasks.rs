@@ -10,7 +10,6 @@ use super::by_name::ByName;
 use super::table_reader::{Rows, ScanFilter, TableReader};
 use crate::Queries;
 use base::sync::read;
-use state::CollectorState;
 use state::ledger::{NameTotal, PhaseTotal, TaskFilter};
 use state::tree::TopNode;
 use store::{Batch, SumTable};

@@ -11,7 +11,6 @@ use super::table_reader::Cancel;
 use super::timeline::{Steps, TimelineAnswer, TimelineQuery};
 use crate::Queries;
 use base::limits::GROUPS_MAX;
-use state::CollectorState;
 
 const SECOND_NS: f64 = 1e9;
 

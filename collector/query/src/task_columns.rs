@@ -11,7 +11,6 @@ use super::QueryError;
 use super::table_reader::Cancel;
 use super::tasks::TaskQuery;
 use crate::Queries;
-use state::CollectorState;
 use store::rows::TaskRow;
 
 /// Most distinct names and most distinct threads; further ones share the first entry.

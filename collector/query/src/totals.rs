@@ -4,7 +4,6 @@ use crate::Queries;
 use profiler_core::{Ticks, TimeRange};
 
 use base::sync::{lock, read};
-use state::CollectorState;
 use state::session::Presence;
 use store::rows::Names;
 

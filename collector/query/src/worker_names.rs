@@ -10,7 +10,6 @@ use super::params::Params;
 use super::tasks::limit_to;
 use crate::Queries;
 use base::limits::{WORKER_NAMES_DEFAULT, WORKER_NAMES_MAX};
-use state::CollectorState;
 
 /// A query for names.
 #[derive(Clone, PartialEq, Eq, Debug)]

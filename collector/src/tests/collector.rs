@@ -15,9 +15,8 @@ use std::time::Duration;
 
 use base::clock::Clock;
 use base::limits::Limits;
-use shares::{Account, Quota, QuotaSettings};
-use state::{Collector, CollectorState, Settings};
-use store::{Objects, Retention};
+use state::{Collector, Settings};
+use store::Objects;
 
 use base::sync::{lock, read, write};
 use profiler_core::{

@@ -20,17 +20,15 @@ use proptest::prelude::*;
 use query::fleet;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 use std::{fs, io};
 
-use base::limits::Limits;
-use base::sync::{lock, read, write};
+use base::sync::{lock, read};
 use state::recovery::*;
 use state::session::SessionCell;
 use state::{Collector, CollectorState, Settings};
 use store::rows::DisconnectReason;
-use store::wal::{self, Wal, WalError};
-use store::{Manifest, Objects, Retention, StoreError, StoreGuard};
+use store::wal::{self, WalError};
+use store::{Manifest, Objects, StoreError, StoreGuard};
 
 use base::clock::Clock;
 use state::ingest::{AttachError, Attachment, ReceivedFlush, StreamError};

@@ -17,7 +17,6 @@ use tempfile::TempDir;
 use self::split::Extra;
 use super::client::{Client, get, request, send};
 use super::{ALL, PATIENCE, Running, ServeOptions, serve_with};
-use state::Collector;
 use state::adoption::{Adoption, AdoptionOptions, StoreWatch, adopt};
 use state::follow::FollowOptions;
 use state::recovery::{DataError, StoreOptions};
