@@ -28,7 +28,6 @@
 //! ```
 
 mod audit;
-pub mod auth;
 mod limited;
 pub mod serve;
 #[cfg(feature = "simulation")]
@@ -39,6 +38,7 @@ pub use base::clock::Clock;
 pub use base::heartbeat::{Heartbeat, heartbeats};
 pub use base::limits::{self, Limits};
 pub use base::log_limit::limit_panic_messages;
+pub use front::auth;
 pub use limited::{ProcessLimitError, end_first, limit_process};
 pub use naming::{NOT_FOUND_CODE, SymbolSource};
 pub use query::{EndedTask, EndedTasksOf, compare_ended_tasks};

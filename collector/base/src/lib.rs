@@ -12,6 +12,7 @@ pub mod id_set;
 pub mod limits;
 pub mod log_limit;
 pub mod priority;
+pub mod refusal;
 pub mod sync;
 #[cfg(any(test, feature = "testing"))]
 #[doc(hidden)]

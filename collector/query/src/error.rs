@@ -1,5 +1,6 @@
 //! Errors of queries: what is wrong, and what is allowed instead.
 
+use base::refusal::{Reason, Refusal};
 use flamegraph::SelectorError;
 use profiler_core::Timestamp;
 use profiler_core::limits::{INTERVAL_MAX, INTERVAL_MIN, bounded};
@@ -149,25 +150,20 @@ fn with_instant(text: &str, at: Timestamp) -> String {
     if text == instant { instant } else { format!("{text} ({instant})") }
 }
 
-impl QueryError {
-    /// Whether the query is well-formed but names something unknown.
-    pub fn is_unknown_name(&self) -> bool {
+impl Refusal for QueryError {
+    fn reason(&self) -> Reason {
         match self {
-            QueryError::Before(error) => error.is_unknown_name(),
-            error => matches!(error, QueryError::UnknownName { .. }),
+            QueryError::Before(error) => error.reason(),
+            QueryError::UnknownName { .. } => Reason::UnknownName,
+            // The query is valid, and the answer failed.
+            QueryError::Cancelled | QueryError::AllowanceUsed | QueryError::UnknownNodes { .. } => {
+                Reason::Internal
+            }
+            _ => Reason::Invalid,
         }
     }
 
-    /// Whether the query is valid and the answer failed.
-    pub fn is_ours(&self) -> bool {
-        matches!(
-            self,
-            QueryError::Cancelled | QueryError::AllowanceUsed | QueryError::UnknownNodes { .. }
-        )
-    }
-
-    /// The allowed values.
-    pub fn allowed(&self) -> Option<&[&'static str]> {
+    fn allowed(&self) -> Option<&[&str]> {
         match self {
             QueryError::UnknownParameter { allowed, .. }
             | QueryError::Choice { allowed, .. }
@@ -180,8 +176,7 @@ impl QueryError {
         }
     }
 
-    /// The known names that are nearest to an unknown one.
-    pub fn nearest(&self) -> Option<&[String]> {
+    fn nearest(&self) -> Option<&[String]> {
         match self {
             QueryError::UnknownName { nearest, .. } | QueryError::UnknownLabel { nearest, .. } => {
                 Some(nearest)

@@ -13,11 +13,12 @@ use axum::response::{IntoResponse as _, Response};
 use profiler_core::limits::bounded;
 use tonic::Status;
 
-use super::error::ErrorAnswer;
-use super::gate::{Caller, Credential, Gate, Schemes};
+use super::grafana;
 use super::push::{self, Failure, Kind};
-use super::{grafana, return_path, revocable};
-use crate::auth::{Access, Denied, Role};
+use front::auth::{Access, Denied, Role};
+use front::error::ErrorAnswer;
+use front::gate::{Caller, Credential, Gate, Schemes};
+use front::{return_path, revocable};
 use shares::identity::{Identity, Peer};
 
 /// A route and what it needs.

@@ -12,10 +12,10 @@ use serde::de::DeserializeOwned;
 use tokio::time::{Instant, timeout_at};
 
 use super::answer;
-use super::error::ErrorAnswer;
 use super::reader::{Pairs, Reader, pairs_of};
 use crate::audit;
 use base::limits::{BODY_BYTES_MAX, CONTROL_WAIT_MAX};
+use front::error::ErrorAnswer;
 use query::{ThreadDumpQuery, parse_change, parse_workers};
 use state::ingest::PendingThreadDump;
 

@@ -9,9 +9,9 @@ use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
-use super::error::ErrorAnswer;
 use super::sql::answer_of;
 use base::limits::{CLUSTER_SUMS_MAX, QUERY_WAIT_MAX, SQL_TIME_MAX};
+use front::error::ErrorAnswer;
 use state::sum_cluster::{ClusterRequest, ClusterSum, NoClusterSum, SumCluster};
 
 /// Time between two checks whether the reader has gone away.

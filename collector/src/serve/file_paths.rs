@@ -7,7 +7,7 @@ use axum::http::uri::{PathAndQuery, Uri};
 use axum::middleware::map_request;
 use axum::routing::MethodRouter;
 
-use super::error::ErrorAnswer;
+use front::error::ErrorAnswer;
 
 /// A path, and the format of its answer.
 pub(super) struct FilePath {

@@ -9,8 +9,6 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use tokio::sync::watch;
 
-use super::admission::{Admission, admit, admit_stream};
-use super::error::ErrorAnswer;
 use super::metrics::AnswerTimes;
 use super::profile::answer_profile;
 use super::reader::{Asking, Pairs, Reader};
@@ -23,6 +21,8 @@ use base::limits::{
     CONTROL_REQUESTS_MAX, EVENT_SUBSCRIBERS_MAX, LIVE_PROFILES_MAX, PAGES_MAX, QUERIES_MAX,
     QUERIES_WAITING_MAX,
 };
+use front::admission::{Admission, admit, admit_stream};
+use front::error::ErrorAnswer;
 use query::Queries;
 use query::fleet;
 use query::{

@@ -25,7 +25,6 @@ use tonic::codec::{EncodeBody, SingleMessageCompressionOverride};
 use tonic::{Code, Status};
 
 use super::codec;
-use super::gate::Caller;
 use super::messages::{MessageMemory, MessageStream, NextMessage, Received};
 use super::retry::resource_exhausted;
 use base::limits::{
@@ -33,6 +32,7 @@ use base::limits::{
     FLUSHES_PER_BATCH_MAX, HELLO_MAX, SILENCE_MAX, SILENT_AFTER,
 };
 use base::log_limit::{Admitted, LineLimit};
+use front::gate::Caller;
 use shares::identity::Identity;
 use shares::{Account, DecodeBudget, MemoryPool, Quota};
 use state::Collector;

@@ -10,10 +10,10 @@ use axum::routing::get;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use super::error::ErrorAnswer;
 use super::profile::answer_profile;
 use super::reader::{Pairs, Reader, pairs_of};
 use base::limits::LIVE_PROFILE_SECONDS_MAX;
+use front::error::ErrorAnswer;
 use query::format_time;
 
 /// Seconds of a live profile if the request names none, as in Go.

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
-use super::admission::ComputePermit;
 use base::limits::{SHORT_QUERY_CPU_MAX, SHORT_QUERY_TIME_MAX};
 use base::sync::{Mutex, lock, rank};
+use front::admission::ComputePermit;
 use query::Allowance;
 use shares::{Account, Turns};
 

@@ -21,9 +21,9 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 use tokio::sync::Semaphore;
 
-use super::error::ErrorAnswer;
 use super::reader::{Reader, blocking};
 use base::limits::SCRAPES_MAX;
+use front::error::ErrorAnswer;
 use query::CollectorTotals;
 use query::Queries;
 use state::Collector;

@@ -3,40 +3,30 @@
 //! `docs/API.md` documents the HTTP API.
 
 mod access;
-mod admission;
 mod adopt;
 mod agents;
 mod answer;
 mod cluster;
 mod codec;
-mod cookie;
-mod error;
 mod file_paths;
 mod forward;
-mod front;
 #[cfg(any(test, emberline_fuzzing))]
 #[doc(hidden)]
 pub mod fuzzing;
-mod gate;
 mod grafana;
-mod gzip;
 mod health;
 mod histogram_log;
 mod http;
 mod ingest;
 mod live_profile;
-mod login;
 mod long_query;
 mod messages;
 mod metrics;
-mod origin;
 mod page;
 mod profile;
 mod push;
 mod reader;
 mod retry;
-mod return_path;
-mod revocable;
 mod session;
 mod sql;
 mod sse;
@@ -69,13 +59,7 @@ use self::forward::Forwarding;
 pub use self::forward::{
     EncodedTasks, ForwardContent, ForwardError, ForwardOptions, ForwardTarget,
 };
-use self::front::{Certificate, ConnectionLimits, Front, Listener};
-pub use self::front::{
-    Listen, ListenError, TlsOptions, keep_files_private, raise_descriptor_limit,
-};
-use self::gate::Gate;
 use self::ingest::Ingest;
-use self::origin::PublicNames;
 pub use self::page::report_document;
 pub use self::push::ScrapeTarget;
 use self::reader::Reader;
@@ -83,12 +67,18 @@ use self::sql::Sql;
 pub use self::sql::{SQL_CORRUPT_FILE, SqlProgram};
 use self::symbol_fetch::fetch_symbols;
 use crate::Retention;
-use crate::auth::{TokenFileError, TokenSource, Tokens};
 use base::clock::Clock;
 use base::heartbeat::Pulse;
 use base::limits::Limits;
 use base::limits::{
     EXPOSED_WARNING_EVERY, FIND_SYMBOLS_EVERY, GRACE, SEAL_AT_END_MAX, SHUTDOWN_MAX, SWEEP_EVERY,
+};
+use front::auth::{TokenFileError, TokenSource, Tokens};
+use front::gate::Gate;
+use front::origin::PublicNames;
+use front::port::{Certificate, ConnectionLimits, Front, Listener};
+pub use front::port::{
+    Listen, ListenError, TlsOptions, keep_files_private, raise_descriptor_limit,
 };
 use naming::{Naming, SymbolSource};
 use shares::QuotaSettings;
@@ -526,7 +516,7 @@ fn router(
     let health = health::routes(reader.collector.clone());
     let routes = ingest.routes().merge(health);
     let routes = routes.merge(http::router(reader, stopping)).merge(page::router());
-    let routes = routes.merge(login::router(gate.clone()));
+    let routes = routes.merge(front::login::router(gate.clone()));
     let place = collector.follower.as_ref().map(|follower| follower.place.to_string());
     let mut routes = routes.merge(push::routes(collector, task_label));
     if let Some(place) = place {
@@ -535,7 +525,7 @@ fn router(
     let routes = routes.layer(from_fn_with_state(gate, access::check));
     let routes = routes.layer(from_fn(grafana::connect_errors));
     let routes = routes.layer(from_fn(access::identify));
-    routes.layer(from_fn_with_state(names, origin::check))
+    routes.layer(from_fn_with_state(names, front::origin::check))
 }
 
 /// Applies changes that depend on time only.

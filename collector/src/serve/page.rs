@@ -7,7 +7,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use flamegraph::import::decompressed;
 
-use super::gzip::{accepts_gzip, add_encoding, add_vary};
+use front::gzip::{accepts_gzip, add_encoding, add_vary};
 
 /// A file of the bundle, in its compressed form.
 struct File {

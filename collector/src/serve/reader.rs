@@ -15,14 +15,14 @@ use profiler_core::Timestamp;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-use super::admission::ComputePermit;
-use super::error::ErrorAnswer;
 use super::long_query::{ShortAllowance, ShortMax};
 use super::sql::Sql;
 use base::limits::{
     CONTROL_REQUESTS_MAX, LONG_QUERIES_MAX, LONG_QUERY_WAIT_MAX, QUERIES_MAX, QUERIES_WAITING_MAX,
     QUERY_WAIT_MAX, TASK_ROWS_DEFAULT,
 };
+use front::admission::ComputePermit;
+use front::error::ErrorAnswer;
 use query::{Allowance, Cancel};
 use shares::identity::Identity;
 use shares::{Account, SlotPool, Turns};

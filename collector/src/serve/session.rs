@@ -6,10 +6,10 @@ use axum::response::Response;
 use profiler_core::Timestamp;
 
 use super::answer;
-use super::error::ErrorAnswer;
-use super::gate::{Caller, Credential};
 use super::reader::Reader;
-use crate::auth::{Access, Role};
+use front::auth::{Access, Role};
+use front::error::ErrorAnswer;
+use front::gate::{Caller, Credential};
 use query::{format_time, no_parameters};
 
 pub(super) async fn session(

@@ -22,7 +22,6 @@ use tokio::sync::{Mutex, Semaphore};
 use tokio::time::timeout;
 
 use super::agents::json_request;
-use super::error::ErrorAnswer;
 use super::reader::Reader;
 use super::tables::content_type;
 use crate::audit;
@@ -31,6 +30,7 @@ use base::limits::{
     SQL_QUERY_BYTES_MAX, SQL_ROWS_DEFAULT, SQL_ROWS_MAX, SQL_SEAL_EVERY, SQL_SEAL_MAX,
     SQL_TIME_MAX,
 };
+use front::error::ErrorAnswer;
 use query::TableFormat;
 use shares::identity::Identity;
 

@@ -16,11 +16,11 @@ use tokio::time::{MissedTickBehavior, interval};
 use tokio_stream::wrappers::ReceiverStream;
 
 use super::answer;
-use super::error::ErrorAnswer;
 use super::reader::{Pairs, Reader, pairs_of};
 use base::clock::Clock;
 use base::limits::{EVENTS_KEEP_ALIVE, KEEP_ALIVE_EVERY, PAGES_MAX, PULSE_EVERY};
 use base::sync::read;
+use front::error::ErrorAnswer;
 use query::{EventFilter, no_parameters};
 use shares::SlotPool;
 use state::Collector;

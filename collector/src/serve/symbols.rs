@@ -12,10 +12,10 @@ use axum::{Extension, Router};
 
 use super::agents::json_request;
 use super::answer;
-use super::error::ErrorAnswer;
 use super::reader::{Asking, Pairs, Reader, blocking, pairs_of};
 use crate::audit;
 use base::limits::{BODY_BYTES_MAX, SYMBOL_PIECE_BYTES_MAX, nanoseconds};
+use front::error::ErrorAnswer;
 use naming::{FetchError, Piece, UploadError};
 use query::{SymbolUpload, no_parameters};
 use shares::identity::Identity;
@@ -81,7 +81,7 @@ async fn upload(
             content: &content,
             replace: asked.replace,
         };
-        let received = state.naming.receive(&piece)?;
+        let received = state.naming.receive(&piece).map_err(not_uploaded)?;
         if received.is_stored && !received.was_known {
             audit::symbols_stored(&identity, &asked.build_id, received.bytes);
         }
@@ -121,44 +121,38 @@ async fn fetch(
     blocking(move || {
         let build = asked.build_id;
         let naming = &collector.state.naming;
-        naming.check_fetch(&build)?;
+        naming.check_fetch(&build).map_err(not_fetched)?;
         let agents = collector.ingest.agents_with_build(&build).len();
         if agents == 0 {
-            return Err(FetchError::NoAgent(build).into());
+            return Err(not_fetched(FetchError::NoAgent(build)));
         }
         audit::symbols_requested(&identity, &build);
-        naming.add_fetch(&build)?;
+        naming.add_fetch(&build).map_err(not_fetched)?;
         answer::json(&api::SymbolsFetchAnswer { agents })
     })
     .await
 }
 
-impl From<FetchError> for ErrorAnswer {
-    fn from(error: FetchError) -> Self {
-        let status = match error {
-            FetchError::NoFolder | FetchError::NoReader | FetchError::Known(_) => {
-                StatusCode::CONFLICT
-            }
-            FetchError::BuildId(_) => StatusCode::BAD_REQUEST,
-            FetchError::NoAgent(_) => StatusCode::NOT_FOUND,
-            FetchError::TooMany => StatusCode::TOO_MANY_REQUESTS,
-        };
-        ErrorAnswer::new(status, error.to_string())
-    }
+fn not_fetched(error: FetchError) -> ErrorAnswer {
+    let status = match error {
+        FetchError::NoFolder | FetchError::NoReader | FetchError::Known(_) => StatusCode::CONFLICT,
+        FetchError::BuildId(_) => StatusCode::BAD_REQUEST,
+        FetchError::NoAgent(_) => StatusCode::NOT_FOUND,
+        FetchError::TooMany => StatusCode::TOO_MANY_REQUESTS,
+    };
+    ErrorAnswer::new(status, error.to_string())
 }
 
-impl From<UploadError> for ErrorAnswer {
-    fn from(error: UploadError) -> Self {
-        let status = match error {
-            UploadError::NoFolder | UploadError::Conflict { .. } => StatusCode::CONFLICT,
-            UploadError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
-            UploadError::Full { .. } | UploadError::TooManyUploads => StatusCode::TOO_MANY_REQUESTS,
-            UploadError::BuildId(_)
-            | UploadError::Sha256(_)
-            | UploadError::PastEnd { .. }
-            | UploadError::Damaged { .. }
-            | UploadError::File(_) => StatusCode::BAD_REQUEST,
-        };
-        ErrorAnswer::new(status, error.to_string())
-    }
+fn not_uploaded(error: UploadError) -> ErrorAnswer {
+    let status = match error {
+        UploadError::NoFolder | UploadError::Conflict { .. } => StatusCode::CONFLICT,
+        UploadError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+        UploadError::Full { .. } | UploadError::TooManyUploads => StatusCode::TOO_MANY_REQUESTS,
+        UploadError::BuildId(_)
+        | UploadError::Sha256(_)
+        | UploadError::PastEnd { .. }
+        | UploadError::Damaged { .. }
+        | UploadError::File(_) => StatusCode::BAD_REQUEST,
+    };
+    ErrorAnswer::new(status, error.to_string())
 }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-
 use crate::CollectorState;
 use crate::follow::{FollowError, FollowOptions, Follower};
 use crate::ingest::Ingest;

@@ -33,7 +33,7 @@ pub(crate) use self::thread_dump::thread_dump;
 pub(crate) use self::thread_time::thread_time;
 pub(crate) use self::timeline::timeline;
 pub(crate) use self::workers::{settings, workers};
-use super::error::ErrorAnswer;
+use front::error::ErrorAnswer;
 use query::{Sampling, format_time};
 
 /// Answers with `body` as JSON.

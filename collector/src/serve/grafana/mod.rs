@@ -28,7 +28,6 @@ use self::messages::{
 };
 use self::query::{GrafanaQuery, PROFILE_KINDS, PROFILE_TYPE_LABEL, ProfileKind};
 use super::answer;
-use super::error::ErrorAnswer;
 use super::push::{Encoding, decoded};
 use super::reader::{Asking, Pairs, Reader};
 use ::query::Queries;
@@ -37,6 +36,7 @@ use base::limits::{
     FLAMEBEARER_NODES_DEFAULT, FLAMEBEARER_NODES_MAX, GRAFANA_BODY_BYTES_MAX, GROUP_LABELS_MAX,
     MATCHER_LISTS_MAX,
 };
+use front::error::ErrorAnswer;
 
 /// The paths. All methods of the service are below the first one.
 pub(super) const SERVICE_PREFIX: &str = "/querier.v1.QuerierService/";

@@ -6,8 +6,8 @@ use super::invalid;
 use super::messages::{
     ProfileType, SelectMergeSpanProfileRequest, SelectMergeStacktracesRequest, StackTraceSelector,
 };
-use crate::serve::error::ErrorAnswer;
 use crate::serve::reader::Asking;
+use front::error::ErrorAnswer;
 use query::Queries;
 use query::{LabelMatchers, LabelScope, ProfileQuery, format_time};
 

@@ -9,8 +9,8 @@ use serde::Serialize;
 use super::query::{GrafanaQuery, ProfileKind};
 use super::{invalid, label_values as values_of, nodes_max};
 use crate::serve::answer;
-use crate::serve::error::ErrorAnswer;
 use crate::serve::reader::{Asking, Pairs, Reader};
+use front::error::ErrorAnswer;
 use query::Queries;
 use query::{LabelSeriesQuery, Params, RangeText};
 

@@ -7,6 +7,7 @@ use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use flamegraph::import::ImportError;
+use front::error::ErrorAnswer;
 use serde::Serialize;
 
 use base::limits::RETRY_AFTER;
@@ -119,6 +120,12 @@ impl Failure {
             response.headers_mut().insert(header::RETRY_AFTER, delay);
         }
         response
+    }
+}
+
+impl From<Failure> for ErrorAnswer {
+    fn from(failure: Failure) -> Self {
+        ErrorAnswer::new(failure.kind.status(), failure.text)
     }
 }
 

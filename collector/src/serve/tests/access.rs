@@ -8,10 +8,10 @@ use tempfile::TempDir;
 use tonic::Code;
 
 use super::super::access::{ROUTES, Route};
-use super::super::gate::Gate;
 use super::client::{Answer, Client, send_with};
 use super::*;
-use crate::auth::{Access, NewToken, Role, TokenFile, TokenSource, Tokens, WorkerPattern};
+use front::auth::{Access, NewToken, Role, TokenFile, TokenSource, Tokens, WorkerPattern};
+use front::gate::Gate;
 
 /// The time of creation of the tests' tokens; their collectors' clock starts at 60 s after 1970-01-12.
 const CREATED: jiff::Timestamp = jiff::Timestamp::UNIX_EPOCH;

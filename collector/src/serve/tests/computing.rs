@@ -12,8 +12,8 @@ use profiler_core::wire::v1::agent_message::Kind;
 use super::super::access::ROUTES;
 use super::client::{Answer, Client, get, send};
 use super::{PATIENCE, attached, in_time, serve};
-use crate::auth::Access;
 use base::sync::{lock, write};
+use front::auth::Access;
 use state::Collector;
 use state::testing::TestWorker;
 

@@ -9,8 +9,8 @@ use prost::Message;
 use super::access::Guarded;
 use super::client::{Answer, send_bytes};
 use super::*;
-use crate::auth::{NewToken, Role};
 use base::limits::{GRAFANA_BODY_BYTES_MAX, GROUPS_MAX};
+use front::auth::{NewToken, Role};
 
 const SERVICE: &str = "/querier.v1.QuerierService";
 const CPU: &str = "process_cpu:cpu:nanoseconds:cpu:nanoseconds";

@@ -10,11 +10,11 @@ use axum::response::Response;
 use tokio::task::JoinHandle;
 
 use super::super::answer;
-use super::super::error::ErrorAnswer;
 use super::super::long_query::ShortMax;
 use super::super::reader::{Asking, Pairs, Reader};
 use super::{PATIENCE, in_time, wait_until};
 use base::limits::LONG_QUERIES_MAX;
+use front::error::ErrorAnswer;
 use shares::Account;
 use state::{Collector, Settings};
 

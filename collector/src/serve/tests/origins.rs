@@ -5,10 +5,10 @@ use std::fs;
 use serde_json::Value;
 use tls::CertificateFiles;
 
-use super::super::front::Certificate;
-use super::super::origin::PublicNames;
 use super::client::{Answer, send_with};
 use super::{Running, ServeOptions, TlsOptions, serve, serve_with};
+use front::origin::PublicNames;
+use front::port::Certificate;
 
 const OFF: &str = r#"{"enabled":false}"#;
 

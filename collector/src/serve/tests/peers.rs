@@ -4,9 +4,9 @@ use axum::body::Body;
 use axum::extract::Request;
 use tower::Service as _;
 
-use super::super::gate::Gate;
 use super::*;
-use crate::auth::{NewToken, Role, TokenFile, TokenSource, Tokens};
+use front::auth::{NewToken, Role, TokenFile, TokenSource, Tokens};
+use front::gate::Gate;
 use shares::identity::{CertificateNames, Peer};
 
 /// The status of a request without a token, to a collector that has one.

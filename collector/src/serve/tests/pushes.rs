@@ -15,10 +15,10 @@ use self::pprof::{Pprof, cpu_profile, gzip};
 use super::access::Guarded;
 use super::client::{Answer, send_bytes};
 use super::*;
-use crate::auth::{NewToken, Role};
 use base::limits::{
     PUSH_BODY_BYTES_MAX, PUSH_CONTENT_BYTES_MAX, PUSHED_IDLE_MAX, PUSHED_LABEL_SETS_MAX,
 };
+use front::auth::{NewToken, Role};
 
 /// Headers of a request.
 type Headers<'a> = &'a [(&'a str, &'a str)];

@@ -5,7 +5,7 @@ use profiler_core::wire::v1::agent_message::Kind;
 
 use super::client::{Answer, send_with};
 use super::*;
-use crate::auth::{NewToken, Role, TokenRecord, TokenSource};
+use front::auth::{NewToken, Role, TokenRecord, TokenSource};
 
 /// A collector with a token for each list of quotas, and one of a reader.
 pub(super) struct Shared {

@@ -10,10 +10,10 @@ use tokio::net::TcpStream;
 use super::access::Guarded;
 use super::client::{Answer, send_with};
 use super::*;
-use crate::auth::{NewToken, Role};
 use base::limits::{
     LOGIN_BODY_BYTES_MAX, LOGIN_IDLE_MAX, LOGIN_MAX, RETURN_PATH_BYTES_MAX, nanoseconds,
 };
+use front::auth::{NewToken, Role};
 
 const HTML: (&str, &str) = ("accept", "text/html,application/xhtml+xml;q=0.9");
 

@@ -17,7 +17,7 @@ const SECURE_PREFIX: &str = "__Host-";
 
 /// Basis of the cookie's name and attributes: how a browser reaches the collector.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct CookieScope {
+pub struct CookieScope {
     /// The port in the address that the browser shows.
     port: Option<u16>,
     /// Whether the collector itself speaks TLS.
@@ -27,7 +27,7 @@ pub(super) struct CookieScope {
 }
 
 impl CookieScope {
-    pub(super) fn of(uri: &Uri, headers: &HeaderMap, is_tls: bool) -> CookieScope {
+    pub fn of(uri: &Uri, headers: &HeaderMap, is_tls: bool) -> CookieScope {
         let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
         // In HTTP/2 the host is part of the address.
         let of_header = || text(header::HOST).and_then(|host| host.parse::<Authority>().ok());
@@ -46,7 +46,7 @@ impl CookieScope {
     }
 
     /// The secret in the cookie of a request.
-    pub(super) fn secret(self, headers: &HeaderMap) -> Option<SessionSecret> {
+    pub fn secret(self, headers: &HeaderMap) -> Option<SessionSecret> {
         let secure = cookie(headers, &self.name(true));
         // With TLS, the other name may have been set by anybody between.
         let plain = || cookie(headers, &self.name(false)).filter(|_| !self.is_tls);
@@ -54,12 +54,12 @@ impl CookieScope {
     }
 
     /// The header that gives a browser its secret.
-    pub(super) fn set(self, secret: &SessionSecret) -> HeaderValue {
+    pub fn set(self, secret: &SessionSecret) -> HeaderValue {
         self.header(self.is_https, secret.expose(), LOGIN_MAX.as_secs())
     }
 
     /// The headers that remove the cookie, with either name.
-    pub(super) fn clear(self) -> [HeaderValue; 2] {
+    pub fn clear(self) -> [HeaderValue; 2] {
         [true, false].map(|is_secure| self.header(is_secure, "", 0))
     }
 

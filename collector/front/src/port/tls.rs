@@ -51,7 +51,7 @@ pub struct TlsOptions {
 
 /// The present certificate.
 #[derive(Debug)]
-pub(in crate::serve) struct Certificate {
+pub struct Certificate {
     options: TlsOptions,
     current: Mutex<Current, rank::Certificate>,
     names: watch::Sender<CertificateNames>,
@@ -87,25 +87,25 @@ impl FileVersion {
 }
 
 impl Certificate {
-    pub(in crate::serve) fn load(options: TlsOptions) -> Result<Certificate, TlsError> {
+    pub fn load(options: TlsOptions) -> Result<Certificate, TlsError> {
         let current = read(&options)?;
         let names = watch::Sender::new(current.names.clone());
         Ok(Certificate { options, current: Mutex::new(current), names })
     }
 
     /// The host names in the present certificate, which browsers accept under these names only.
-    pub(in crate::serve) fn names(&self) -> watch::Receiver<CertificateNames> {
+    pub fn names(&self) -> watch::Receiver<CertificateNames> {
         self.names.subscribe()
     }
 
     /// The fingerprint of the certificate, which clients pin in their URLs.
-    pub(in crate::serve) fn fingerprint(&self) -> Fingerprint {
+    pub fn fingerprint(&self) -> Fingerprint {
         lock(&self.current).fingerprint
     }
 
     /// Reads the files again. Open connections keep what they have; if the files cannot be used, so do
     /// new ones.
-    pub(in crate::serve) fn reload(&self) {
+    pub fn reload(&self) {
         match read(&self.options) {
             Ok(new) => {
                 tracing::info!(fingerprint = %new.fingerprint, "the certificate was loaded again");

@@ -37,12 +37,12 @@ use tower::Service as _;
 use self::activity::{Activity, Closing};
 use self::connections::{Connections, Registration, Source};
 use self::crowd::Crowd;
-pub(super) use self::limits::ConnectionLimits;
+pub use self::limits::ConnectionLimits;
 pub use self::limits::{keep_files_private, raise_descriptor_limit};
 use self::listener::Accepted;
-pub(super) use self::listener::Listener;
+pub use self::listener::Listener;
 pub use self::listener::{Listen, ListenError};
-pub(super) use self::tls::Certificate;
+pub use self::tls::Certificate;
 pub use self::tls::TlsOptions;
 use self::transport::{Duplex, Watched};
 use super::origin::GRPC_PATH;
@@ -56,14 +56,14 @@ use shares::identity::Peer;
 const ACCEPT_RETRY_AFTER: Duration = Duration::from_millis(200);
 
 /// A port or a Unix socket, and the routes behind it.
-pub(super) struct Front {
-    pub(super) listener: Listener,
+pub struct Front {
+    pub listener: Listener,
     /// With it, the port speaks TLS only.
-    pub(super) certificate: Option<Arc<Certificate>>,
+    pub certificate: Option<Arc<Certificate>>,
     /// Users whose processes may use the Unix socket, besides the collector's own and root.
-    pub(super) socket_users: Vec<u32>,
-    pub(super) routes: Router,
-    pub(super) limits: ConnectionLimits,
+    pub socket_users: Vec<u32>,
+    pub routes: Router,
+    pub limits: ConnectionLimits,
 }
 
 /// A front that accepts connections.
@@ -80,7 +80,7 @@ struct Accepting {
 impl Front {
     /// Serves until `shutdown` resolves. Then accepts nothing, lets requests in flight finish, and ends
     /// when the last connection has. If this is dropped, all connections end at once.
-    pub(super) async fn serve(self, shutdown: impl Future<Output = ()>) {
+    pub async fn serve(self, shutdown: impl Future<Output = ()>) {
         let Front { listener, certificate, socket_users, routes, limits } = self;
         let connections = Connections::new(limits);
         let all = CloseOnDrop(connections.clone());

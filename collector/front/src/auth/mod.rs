@@ -24,10 +24,10 @@ pub use pattern::{WorkerPattern, WorkerPatternError};
 pub use record::{TokenHash, TokenRecord};
 pub use tokens::TokenSource;
 
-pub(crate) use audit::DeniedLog;
-pub(crate) use record::{Denied, TokenSet};
-pub(crate) use sessions::{Session, SessionSecret, Sessions};
-pub(crate) use tokens::Tokens;
+pub use audit::DeniedLog;
+pub use record::{Denied, TokenSet};
+pub use sessions::{Session, SessionSecret, Sessions};
+pub use tokens::Tokens;
 
 /// Permissions of the holder of a token.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
@@ -61,7 +61,7 @@ impl fmt::Display for Role {
 
 /// Requirement of a route.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Access {
+pub enum Access {
     /// Nothing.
     Open,
     /// [`Role::Agent`]: other roles may not write.
@@ -73,7 +73,7 @@ pub(crate) enum Access {
 }
 
 impl Access {
-    pub(crate) const fn is_granted_to(self, role: Role) -> bool {
+    pub const fn is_granted_to(self, role: Role) -> bool {
         match self {
             Access::Open => true,
             Access::Agent => matches!(role, Role::Agent),
@@ -83,7 +83,7 @@ impl Access {
     }
 
     /// The least role that has it.
-    pub(crate) const fn role(self) -> Role {
+    pub const fn role(self) -> Role {
         match self {
             Access::Agent => Role::Agent,
             Access::Open | Access::Reader => Role::Reader,

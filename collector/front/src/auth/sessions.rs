@@ -19,7 +19,7 @@ use base::sync::{Mutex, lock, rank};
 const SECRET_BYTES: usize = 32;
 
 /// The secret of a session, as the cookie has it: 64 hexadecimal digits (256 bits).
-pub(crate) struct SessionSecret(Zeroizing<String>);
+pub struct SessionSecret(Zeroizing<String>);
 
 impl SessionSecret {
     fn random() -> Result<SessionSecret, getrandom::Error> {
@@ -36,14 +36,14 @@ impl SessionSecret {
     }
 
     /// The secret in a cookie; `None` if it cannot be one.
-    pub(crate) fn parse(text: &str) -> Option<SessionSecret> {
+    pub fn parse(text: &str) -> Option<SessionSecret> {
         let is_digit = |byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
         let is_secret = text.len() == 2 * SECRET_BYTES && text.bytes().all(is_digit);
         is_secret.then(|| SessionSecret(Zeroizing::new(text.to_owned())))
     }
 
     /// The text, with which everybody is logged in.
-    pub(crate) fn expose(&self) -> &str {
+    pub fn expose(&self) -> &str {
         &self.0
     }
 
@@ -64,7 +64,7 @@ struct SecretHash([u8; 32]);
 
 /// All sessions of a collector.
 #[derive(Debug, Default)]
-pub(crate) struct Sessions {
+pub struct Sessions {
     by_hash: Mutex<HashMap<SecretHash, Entry>, rank::Logins>,
 }
 
@@ -78,12 +78,12 @@ struct Entry {
 
 /// A session that was open when it was looked up.
 #[derive(Clone, Debug)]
-pub(crate) struct Session {
+pub struct Session {
     hash: SecretHash,
     /// The token of the login, as it was then.
-    pub(crate) token: Arc<TokenRecord>,
+    pub token: Arc<TokenRecord>,
     /// When it ends, unless it ends earlier.
-    pub(crate) ends: Timestamp,
+    pub ends: Timestamp,
     open: watch::Receiver<()>,
 }
 
@@ -100,7 +100,7 @@ impl Sessions {
     ///
     /// # Errors
     /// If the system has no random bytes.
-    pub(crate) fn open(
+    pub fn open(
         &self,
         token: Arc<TokenRecord>,
         now: Timestamp,
@@ -120,7 +120,7 @@ impl Sessions {
     }
 
     /// Returns the session with this secret, which is then in use; `None` if it has ended.
-    pub(crate) fn find(&self, secret: &SessionSecret, now: Timestamp) -> Option<Session> {
+    pub fn find(&self, secret: &SessionSecret, now: Timestamp) -> Option<Session> {
         self.touch(secret.hash(), now)
     }
 
@@ -136,12 +136,12 @@ impl Sessions {
     }
 
     /// Ends a session, and its streams.
-    pub(crate) fn close(&self, session: &Session) {
+    pub fn close(&self, session: &Session) {
         lock(&self.by_hash).remove(&session.hash);
     }
 
     /// Resolves when a session has ended. Until then it is in use.
-    pub(crate) async fn ended(&self, session: &Session, now: impl Fn() -> Timestamp) {
+    pub async fn ended(&self, session: &Session, now: impl Fn() -> Timestamp) {
         let mut open = session.open.clone();
         while let Some(Session { ends, .. }) = self.touch(session.hash, now()) {
             let left = Duration::from_nanos(ends.since_ns(now()));

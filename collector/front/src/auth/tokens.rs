@@ -27,7 +27,7 @@ pub enum TokenSource {
 /// The current tokens. They are `None` as long as nobody needs one, and never again after that: a file
 /// that disappears or cannot be read leaves the tokens as they were.
 #[derive(Debug)]
-pub(crate) struct Tokens {
+pub struct Tokens {
     file: Option<TokenFile>,
     current: watch::Sender<Option<Arc<TokenSet>>>,
     /// The file as it was when it was read last.
@@ -73,7 +73,7 @@ impl Tokens {
     ///
     /// # Errors
     /// [`TokenFileError`] if there is a file that cannot be used.
-    pub(crate) fn open(source: TokenSource) -> Result<Tokens, TokenFileError> {
+    pub fn open(source: TokenSource) -> Result<Tokens, TokenFileError> {
         let tokens = |file, set| Tokens {
             file,
             current: watch::Sender::new(set),
@@ -94,22 +94,22 @@ impl Tokens {
     }
 
     /// Whether requests need a token.
-    pub(crate) fn are_required(&self) -> bool {
+    pub fn are_required(&self) -> bool {
         self.current.borrow().is_some()
     }
 
     /// The number of tokens.
-    pub(crate) fn count(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.current.borrow().as_ref().map_or(0, |set| set.len())
     }
 
     /// The current tokens; `None` if none is needed.
-    pub(crate) fn current(&self) -> Option<Arc<TokenSet>> {
+    pub fn current(&self) -> Option<Arc<TokenSet>> {
         self.current.borrow().clone()
     }
 
     /// Reads the file again if it has changed. Blocks.
-    pub(crate) fn refresh(&self) {
+    pub fn refresh(&self) {
         let Some(file) = &self.file else { return };
         let mut last = lock(&self.last_read);
         let version = FileVersion::of(file);
@@ -152,7 +152,7 @@ impl Tokens {
     }
 
     /// Resolves when this token is revoked or expired, or, without one, when tokens are needed.
-    pub(crate) async fn revoked(&self, token: Option<&TokenRecord>, now: impl Fn() -> Timestamp) {
+    pub async fn revoked(&self, token: Option<&TokenRecord>, now: impl Fn() -> Timestamp) {
         let mut changes = self.current.subscribe();
         loop {
             let set = changes.borrow_and_update().clone();

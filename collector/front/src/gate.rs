@@ -18,7 +18,7 @@ use shares::identity::{CertificateNames, Identity};
 
 /// The tokens and sessions of a collector, against which requests are checked.
 #[derive(Debug)]
-pub(super) struct Gate {
+pub struct Gate {
     tokens: Arc<Tokens>,
     sessions: Sessions,
     clock: Clock,
@@ -29,14 +29,14 @@ pub(super) struct Gate {
 /// The sender of a request that was let through: an extension of every such request but those of open
 /// routes.
 #[derive(Clone, Debug)]
-pub(super) struct Caller {
+pub struct Caller {
     gate: Arc<Gate>,
     credential: Credential,
 }
 
 /// Credential that lets a request through.
 #[derive(Clone, Debug)]
-pub(super) enum Credential {
+pub enum Credential {
     /// None: the collector has no tokens, and everyone may do everything.
     NotNeeded,
     /// A token, in the request or in the login of its session.
@@ -48,7 +48,7 @@ pub(super) enum Credential {
 }
 
 impl Credential {
-    pub(super) fn allows(&self, access: Access) -> bool {
+    pub fn allows(&self, access: Access) -> bool {
         match self {
             Credential::NotNeeded | Credential::User => true,
             Credential::Token { record, .. } => access.is_granted_to(record.role),
@@ -67,7 +67,7 @@ impl Credential {
     }
 
     /// The sender, as the answer to a rejected request names it.
-    pub(super) fn holder(&self) -> String {
+    pub fn holder(&self) -> String {
         match self {
             Credential::Token { record, .. } => format!("a token of role {}", record.role),
             Credential::Certificate(_) => "a client's certificate".to_owned(),
@@ -77,23 +77,23 @@ impl Credential {
 }
 
 impl Gate {
-    pub(super) fn new(tokens: Arc<Tokens>, clock: Clock) -> Gate {
+    pub fn new(tokens: Arc<Tokens>, clock: Clock) -> Gate {
         let sessions = Sessions::default();
         Gate { tokens, sessions, clock, denied: DeniedLog::default(), is_tls: false }
     }
 
     /// With a port that speaks TLS.
     #[must_use]
-    pub(super) fn with_tls(self, is_tls: bool) -> Gate {
+    pub fn with_tls(self, is_tls: bool) -> Gate {
         Gate { is_tls, ..self }
     }
 
-    pub(super) fn cookie_scope(&self, uri: &Uri, headers: &HeaderMap) -> CookieScope {
+    pub fn cookie_scope(&self, uri: &Uri, headers: &HeaderMap) -> CookieScope {
         CookieScope::of(uri, headers, self.is_tls)
     }
 
     /// Credential of the sender: a token, the cookie of a session or, without one, the connection itself.
-    pub(super) fn authenticate(
+    pub fn authenticate(
         &self,
         scope: CookieScope,
         headers: &HeaderMap,
@@ -138,7 +138,7 @@ impl Gate {
     }
 
     /// Exchanges a token for a session.
-    pub(super) fn log_in(&self, token: &Token) -> Result<LoggedIn, LoginError> {
+    pub fn log_in(&self, token: &Token) -> Result<LoggedIn, LoginError> {
         let now = self.clock.now();
         let tokens = self.tokens.current().ok_or(LoginError::NotNeeded)?;
         let record = tokens.authenticate(token, now).map_err(LoginError::Denied)?;
@@ -150,25 +150,21 @@ impl Gate {
     }
 
     /// Ends the session of a cookie and returns its token.
-    pub(super) fn log_out(
-        &self,
-        scope: CookieScope,
-        headers: &HeaderMap,
-    ) -> Option<Arc<TokenRecord>> {
+    pub fn log_out(&self, scope: CookieScope, headers: &HeaderMap) -> Option<Arc<TokenRecord>> {
         let session = self.sessions.find(&scope.secret(headers)?, self.clock.now())?;
         self.sessions.close(&session);
         Some(session.token)
     }
 
     /// Notes a rejected request in the audit log.
-    pub(super) fn report_denied(&self, peer: &Identity, reason: &str, method: &Method, path: &str) {
+    pub fn report_denied(&self, peer: &Identity, reason: &str, method: &Method, path: &str) {
         self.denied.report(&peer.to_string(), reason, method.as_str(), path);
     }
 }
 
 /// How a request may carry its token.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Schemes {
+pub enum Schemes {
     Bearer,
     /// Also as the password or the user of basic authentication, of which Pyroscope's clients have fields.
     /// Only for what no browser sends: browsers keep such passwords and send them unasked.
@@ -197,13 +193,13 @@ fn basic_token(value: &str) -> Option<Token> {
 }
 
 /// A new session.
-pub(super) struct LoggedIn {
-    pub(super) secret: SessionSecret,
-    pub(super) record: Arc<TokenRecord>,
+pub struct LoggedIn {
+    pub secret: SessionSecret,
+    pub record: Arc<TokenRecord>,
 }
 
 /// Why there is no session.
-pub(super) enum LoginError {
+pub enum LoginError {
     /// The collector has no tokens.
     NotNeeded,
     Denied(Denied),
@@ -213,30 +209,30 @@ pub(super) enum LoginError {
 }
 
 impl Caller {
-    pub(super) fn new(gate: Arc<Gate>, credential: Credential) -> Caller {
+    pub fn new(gate: Arc<Gate>, credential: Credential) -> Caller {
         Caller { gate, credential }
     }
 
     /// Whether it may report as this worker.
-    pub(super) fn covers(&self, worker: &str) -> bool {
+    pub fn covers(&self, worker: &str) -> bool {
         self.credential.covers(worker)
     }
 
     /// The quotas of its token; `None` without a token.
-    pub(super) fn quotas(&self) -> Option<&QuotaSettings> {
+    pub fn quotas(&self) -> Option<&QuotaSettings> {
         match &self.credential {
             Credential::Token { record, .. } => Some(&record.quotas),
             _ => None,
         }
     }
 
-    pub(super) fn credential(&self) -> &Credential {
+    pub fn credential(&self) -> &Credential {
         &self.credential
     }
 
     /// Resolves when it may no longer do what it does: its token is revoked or expired, or its session
     /// has ended.
-    pub(super) async fn revoked(&self) {
+    pub async fn revoked(&self) {
         let gate = &self.gate;
         let now = || gate.clock.now();
         match &self.credential {

@@ -5,16 +5,16 @@ use axum::http::Uri;
 use base::limits::RETURN_PATH_BYTES_MAX;
 
 /// The parameter of the login's address.
-pub(super) const PARAMETER: &str = "next";
+pub const PARAMETER: &str = "next";
 
 /// A path of this collector with its query, relative to the start page; empty: the start page itself.
 /// It cannot leave the origin, nor the path below which a proxy may serve the collector.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
-pub(super) struct ReturnPath(String);
+pub struct ReturnPath(String);
 
 impl ReturnPath {
     /// The path in a parameter; `None` if it could lead elsewhere, or back to the login.
-    pub(super) fn parse(text: &str) -> Option<ReturnPath> {
+    pub fn parse(text: &str) -> Option<ReturnPath> {
         let path = text.split(['?', '#']).next().unwrap_or_default();
         let is_plain = |byte: u8| byte.is_ascii_graphic() && !b"\\\"<>#".contains(&byte);
         // Browsers resolve these even if they are escaped.
@@ -38,19 +38,19 @@ impl ReturnPath {
     }
 
     /// As a parameter.
-    pub(super) fn as_str(&self) -> &str {
+    pub fn as_str(&self) -> &str {
         &self.0
     }
 
     /// The address, relative to that of the login.
-    pub(super) fn location(&self) -> String {
+    pub fn location(&self) -> String {
         format!("./{}", self.0)
     }
 }
 
 /// The address of the login, relative to the address of a request: below the path of a proxy, the
 /// collector does not know the whole address.
-pub(super) fn login_address(uri: &Uri) -> String {
+pub fn login_address(uri: &Uri) -> String {
     let depth = uri.path().matches('/').count().saturating_sub(1);
     let mut address = "../".repeat(depth) + "login";
     let path = ReturnPath::of(uri);

@@ -12,7 +12,7 @@ use base::sync::{Mutex, lock, rank};
 
 /// Logs rejected requests: each of the first of a peer in a period, later ones as a number.
 #[derive(Debug, Default)]
-pub(crate) struct DeniedLog {
+pub struct DeniedLog {
     state: Mutex<State, rank::AuditState>,
 }
 
@@ -34,7 +34,7 @@ enum Line {
 
 impl DeniedLog {
     /// Logs that a request was rejected.
-    pub(crate) fn report(&self, peer: &str, reason: &str, method: &str, path: &str) {
+    pub fn report(&self, peer: &str, reason: &str, method: &str, path: &str) {
         let line = lock(&self.state).admit(peer, Instant::now());
         match line {
             Line::Omitted => {}

@@ -4,10 +4,9 @@ use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
-use super::push::Failure;
 use base::limits::RETRY_AFTER;
 use base::log_limit::{Admitted, LineLimit};
-use query::QueryError;
+use base::refusal::{Reason, Refusal};
 use shares::NoSlot;
 
 /// Any reader can cause these lines.
@@ -15,46 +14,46 @@ static FAILED: LineLimit = LineLimit::new();
 
 /// A status and its body.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct ErrorAnswer {
+pub struct ErrorAnswer {
     status: StatusCode,
     body: api::Failure,
 }
 
 impl ErrorAnswer {
-    pub(crate) fn new(status: StatusCode, error: String) -> ErrorAnswer {
+    pub fn new(status: StatusCode, error: String) -> ErrorAnswer {
         ErrorAnswer { status, body: api::Failure { error, ..api::Failure::default() } }
     }
 
-    pub(crate) fn with_allowed(mut self, allowed: &[&str]) -> ErrorAnswer {
+    pub fn with_allowed(mut self, allowed: &[&str]) -> ErrorAnswer {
         self.body.allowed = Some(allowed.iter().map(|&text| text.to_owned()).collect());
         self
     }
 
     /// As many queries run and wait as may.
-    pub(crate) fn busy() -> ErrorAnswer {
+    pub fn busy() -> ErrorAnswer {
         let error = "too many other queries are running; try again later".to_owned();
         ErrorAnswer::new(StatusCode::SERVICE_UNAVAILABLE, error)
     }
 
     /// As many requests of one identity run and wait as may.
-    pub(crate) fn too_many() -> ErrorAnswer {
+    pub fn too_many() -> ErrorAnswer {
         let error =
             "too many requests of this token or address at once; try again later".to_owned();
         ErrorAnswer::new(StatusCode::TOO_MANY_REQUESTS, error)
     }
 
     /// Answers that nobody reads take all memory of answers.
-    pub(crate) fn unread() -> ErrorAnswer {
+    pub fn unread() -> ErrorAnswer {
         let error = "too many large answers are being read; try again later, or ask for less";
         ErrorAnswer::new(StatusCode::SERVICE_UNAVAILABLE, error.to_owned())
     }
 
-    pub(super) fn into_text(self) -> String {
+    pub fn into_text(self) -> String {
         self.body.error
     }
 
     /// The body in the form of the Connect protocol.
-    pub(super) fn connect(&self) -> Vec<u8> {
+    pub fn connect(&self) -> Vec<u8> {
         let code = match self.status {
             StatusCode::NOT_FOUND => "not_found",
             StatusCode::UNAUTHORIZED => "unauthenticated",
@@ -71,8 +70,16 @@ impl ErrorAnswer {
         body.to_string().into_bytes()
     }
 
+    /// A request that gets no place among those that run and wait.
+    pub fn without_slot(reason: NoSlot) -> ErrorAnswer {
+        match reason {
+            NoSlot::OwnShare => ErrorAnswer::too_many(),
+            NoSlot::AllUsed => ErrorAnswer::busy(),
+        }
+    }
+
     /// A defect of the collector.
-    pub(crate) fn internal(error: &dyn std::error::Error) -> ErrorAnswer {
+    pub fn internal(error: &dyn std::error::Error) -> ErrorAnswer {
         if let Some(Admitted { suppressed }) = FAILED.admit() {
             tracing::error!(%error, suppressed, "a query failed");
         }
@@ -80,23 +87,12 @@ impl ErrorAnswer {
     }
 }
 
-impl From<NoSlot> for ErrorAnswer {
-    fn from(reason: NoSlot) -> Self {
-        match reason {
-            NoSlot::OwnShare => ErrorAnswer::too_many(),
-            NoSlot::AllUsed => ErrorAnswer::busy(),
-        }
-    }
-}
-
-impl From<QueryError> for ErrorAnswer {
-    fn from(error: QueryError) -> Self {
-        let status = if error.is_unknown_name() {
-            StatusCode::NOT_FOUND
-        } else if error.is_ours() {
-            StatusCode::INTERNAL_SERVER_ERROR
-        } else {
-            StatusCode::BAD_REQUEST
+impl<E: Refusal> From<E> for ErrorAnswer {
+    fn from(error: E) -> Self {
+        let status = match error.reason() {
+            Reason::Invalid => StatusCode::BAD_REQUEST,
+            Reason::UnknownName => StatusCode::NOT_FOUND,
+            Reason::Internal => StatusCode::INTERNAL_SERVER_ERROR,
         };
         let mut answer = ErrorAnswer::new(status, error.to_string());
         answer.body.nearest = error.nearest().map(<[String]>::to_vec);
@@ -104,12 +100,6 @@ impl From<QueryError> for ErrorAnswer {
             Some(allowed) => answer.with_allowed(allowed),
             None => answer,
         }
-    }
-}
-
-impl From<Failure> for ErrorAnswer {
-    fn from(failure: Failure) -> Self {
-        ErrorAnswer::new(failure.kind.status(), failure.text)
     }
 }
 

@@ -4,7 +4,7 @@ use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::Response;
 
 /// Smaller bodies fit into a packet or two as they are.
-pub(super) const COMPRESSED_BYTES_MIN: usize = 1 << 10;
+pub const COMPRESSED_BYTES_MIN: usize = 1 << 10;
 
 /// Compression level of an answer: it is used once, so the time to compress it matters more than the
 /// last tenth of its size.
@@ -14,7 +14,7 @@ const ANSWER_LEVEL: u8 = 2;
 const COMPRESSED_TYPES: [&str; 4] = ["application/json", "text/csv", "text/plain", "image/svg+xml"];
 
 /// The gzip form of `plain`, which holds no time and no name.
-pub(super) fn gzip(plain: &[u8], level: u8) -> Vec<u8> {
+pub fn gzip(plain: &[u8], level: u8) -> Vec<u8> {
     let mut gzip = vec![0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff];
     gzip.extend(miniz_oxide::deflate::compress_to_vec(plain, level));
     gzip.extend(crc32fast::hash(plain).to_le_bytes());
@@ -24,12 +24,12 @@ pub(super) fn gzip(plain: &[u8], level: u8) -> Vec<u8> {
 }
 
 /// The gzip form of an answer.
-pub(super) fn gzip_answer(plain: &[u8]) -> Vec<u8> {
+pub fn gzip_answer(plain: &[u8]) -> Vec<u8> {
     gzip(plain, ANSWER_LEVEL)
 }
 
 /// Whether `accept-encoding` names gzip, and not with a weight of 0.
-pub(super) fn accepts_gzip(request: &HeaderMap) -> bool {
+pub fn accepts_gzip(request: &HeaderMap) -> bool {
     let values = request.get_all(header::ACCEPT_ENCODING).iter();
     let texts = values.filter_map(|value| value.to_str().ok());
     texts.flat_map(|text| text.split(',')).any(|coding| {
@@ -41,19 +41,19 @@ pub(super) fn accepts_gzip(request: &HeaderMap) -> bool {
 }
 
 /// Whether this response is sent compressed to clients that accept it.
-pub(super) fn is_compressible(response: &Response) -> bool {
+pub fn is_compressible(response: &Response) -> bool {
     let kind = response.headers().get(header::CONTENT_TYPE);
     let kind = kind.and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     COMPRESSED_TYPES.contains(&kind.split(';').next().unwrap_or_default())
 }
 
 /// Marks a response whose form depends on what the client accepts.
-pub(super) fn add_vary(headers: &mut HeaderMap) {
+pub fn add_vary(headers: &mut HeaderMap) {
     headers.insert(header::VARY, HeaderValue::from_static("accept-encoding"));
 }
 
 /// Marks a compressed response.
-pub(super) fn add_encoding(headers: &mut HeaderMap) {
+pub fn add_encoding(headers: &mut HeaderMap) {
     headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
 }
 

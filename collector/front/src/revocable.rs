@@ -15,10 +15,7 @@ type Revoked = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// Ends an answer when `revoked` resolves: a stream of events cleanly, so that the browser asks again,
 /// any other by breaking off, so that nobody takes a part of it for the whole. An answer of one piece
 /// is sent at once, and stays as it is.
-pub(super) fn until(
-    response: Response,
-    revoked: impl Future<Output = ()> + Send + 'static,
-) -> Response {
+pub fn until(response: Response, revoked: impl Future<Output = ()> + Send + 'static) -> Response {
     let length = response.body().size_hint().exact();
     if length.is_some_and(|length| length <= ANSWER_PIECE_BYTES as u64) {
         return response;

@@ -16,25 +16,25 @@ const ADDRESS_SHARE: usize = 8;
 
 /// The limits on connections.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::serve) struct ConnectionLimits {
+pub struct ConnectionLimits {
     /// Most open connections.
-    pub(in crate::serve) open_max: usize,
+    pub open_max: usize,
     /// Most open connections of one address of another machine.
-    pub(in crate::serve) address_max: usize,
+    pub address_max: usize,
     /// Longest time until a connection's first request, and for the head of each request.
-    pub(in crate::serve) head_timeout: Duration,
+    pub head_timeout: Duration,
     /// Longest time for the body of a reader's request.
-    pub(in crate::serve) upload_timeout: Duration,
+    pub upload_timeout: Duration,
     /// Longest time without a request.
-    pub(in crate::serve) idle_timeout: Duration,
+    pub idle_timeout: Duration,
     /// Longest time in which the peer takes nothing of what is sent to it.
-    pub(in crate::serve) stall_timeout: Duration,
+    pub stall_timeout: Duration,
 }
 
 impl ConnectionLimits {
     /// The limits of a process with this many descriptors, of which the store needs
     /// [`DESCRIPTORS_RESERVED`].
-    pub(in crate::serve) fn for_descriptors(descriptors: u64) -> ConnectionLimits {
+    pub fn for_descriptors(descriptors: u64) -> ConnectionLimits {
         let descriptors = usize::try_from(descriptors).unwrap_or(usize::MAX);
         let unreserved = descriptors.saturating_sub(DESCRIPTORS_RESERVED);
         let open_max = unreserved.clamp(CONNECTIONS_MIN, CONNECTIONS_MAX);
@@ -49,7 +49,7 @@ impl ConnectionLimits {
     }
 
     /// The limits of this process.
-    pub(in crate::serve) fn of_process() -> ConnectionLimits {
+    pub fn of_process() -> ConnectionLimits {
         let limit = getrlimit(Resource::RLIMIT_NOFILE);
         // The usual limit, if the system does not tell.
         let descriptors = limit.map_or(1_024, |(soft, _)| soft);

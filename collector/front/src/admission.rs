@@ -28,7 +28,7 @@ use shares::{Account, Accounts, MemoryPool, Quota, Reservation, Slot, SlotPool, 
 
 /// A pool of slots for some routes.
 #[derive(Clone)]
-pub(super) struct Admission {
+pub struct Admission {
     accounts: Arc<Accounts>,
     slots: Arc<SlotPool>,
     answers: Arc<MemoryPool>,
@@ -36,31 +36,31 @@ pub(super) struct Admission {
 
 /// Computing goes on only when the answer before has room, so that finished answers cannot pile up.
 #[derive(Clone)]
-pub(super) struct ComputePermit {
+pub struct ComputePermit {
     turn: Arc<Mutex<Turn, rank::QueryTurn>>,
     _long_list_turn: Option<Arc<Turn>>,
 }
 
 impl ComputePermit {
-    pub(super) fn new(turn: Turn, long_list_turn: Option<Turn>) -> ComputePermit {
+    pub fn new(turn: Turn, long_list_turn: Option<Turn>) -> ComputePermit {
         let turn = Arc::new(Mutex::new(turn));
         ComputePermit { turn, _long_list_turn: long_list_turn.map(Arc::new) }
     }
 
     /// Returns the turn, and holds another one instead.
-    pub(super) fn exchange(&self, turn: Turn) {
+    pub fn exchange(&self, turn: Turn) {
         *lock(&self.turn) = turn;
     }
 }
 
 impl Admission {
-    pub(super) fn new(accounts: Arc<Accounts>, quota: Quota, slots_max: usize) -> Admission {
+    pub fn new(accounts: Arc<Accounts>, quota: Quota, slots_max: usize) -> Admission {
         let answers = MemoryPool::new(Quota::AnswerBytes, ANSWER_BYTES_MAX);
         Admission { accounts, slots: SlotPool::new(quota, slots_max), answers }
     }
 
     /// The same memory of answers, for other slots.
-    pub(super) fn with_slots(&self, quota: Quota, slots_max: usize) -> Admission {
+    pub fn with_slots(&self, quota: Quota, slots_max: usize) -> Admission {
         Admission { slots: SlotPool::new(quota, slots_max), ..self.clone() }
     }
 
@@ -75,7 +75,7 @@ impl Admission {
 
 /// Answers a request if its peer has a share of the slots left. The slot is returned when the answer
 /// is computed; its memory when it is written.
-pub(super) async fn admit(
+pub async fn admit(
     State(admission): State<Admission>,
     mut request: Request,
     next: Next,
@@ -83,7 +83,7 @@ pub(super) async fn admit(
     let account = admission.account(request.extensions());
     let slot = match admission.slots.take(&account) {
         Ok(slot) => slot,
-        Err(reason) => return ErrorAnswer::from(reason).into_response(),
+        Err(reason) => return ErrorAnswer::without_slot(reason).into_response(),
     };
     let accepts_gzip = gzip::accepts_gzip(request.headers());
     request.extensions_mut().insert(account.clone());
@@ -118,7 +118,7 @@ async fn compress(mut response: Response, accepts_gzip: bool) -> Result<Response
 }
 
 /// Like [`admit`], for streams of events: the slot is returned when the reader is gone.
-pub(super) async fn admit_stream(
+pub async fn admit_stream(
     State(admission): State<Admission>,
     request: Request,
     next: Next,
@@ -126,7 +126,7 @@ pub(super) async fn admit_stream(
     let account = admission.account(request.extensions());
     let slot = match admission.slots.take(&account) {
         Ok(slot) => slot,
-        Err(reason) => return ErrorAnswer::from(reason).into_response(),
+        Err(reason) => return ErrorAnswer::without_slot(reason).into_response(),
     };
     next.run(request).await.map(|body| Body::new(SlottedBody { body, _slot: slot }))
 }

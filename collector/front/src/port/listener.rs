@@ -59,7 +59,7 @@ impl fmt::Display for Listen {
 
 /// An open port or socket.
 #[derive(Debug)]
-pub(in crate::serve) enum Listener {
+pub enum Listener {
     Network(TcpListener),
     Unix(UnixListener, SocketFile),
 }
@@ -78,7 +78,7 @@ impl Listener {
     /// # Errors
     /// `AddrInUse` if another process listens there; for a socket also `AlreadyExists` if the file is
     /// none.
-    pub(in crate::serve) async fn bind(listen: &Listen, is_shared: bool) -> io::Result<Listener> {
+    pub async fn bind(listen: &Listen, is_shared: bool) -> io::Result<Listener> {
         match listen {
             Listen::Network(address) => TcpListener::bind(address).await.map(Listener::Network),
             Listen::Unix(path) => {
@@ -94,7 +94,7 @@ impl Listener {
     }
 
     /// Where it listens, with the selected port.
-    pub(in crate::serve) fn address(&self) -> io::Result<Listen> {
+    pub fn address(&self) -> io::Result<Listen> {
         match self {
             Listener::Network(listener) => listener.local_addr().map(Listen::Network),
             Listener::Unix(_, file) => Ok(Listen::Unix(file.path.clone())),
@@ -118,7 +118,7 @@ impl Listener {
 
 /// The file of a socket, which is removed with its listener.
 #[derive(Debug)]
-pub(in crate::serve) struct SocketFile {
+pub struct SocketFile {
     path: PathBuf,
     inode: u64,
 }

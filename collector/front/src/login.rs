@@ -37,7 +37,7 @@ const POLICY: HeaderValue = HeaderValue::from_static(
 /// The holder of a token can cause these lines.
 static CHANGED: LineLimit = LineLimit::new();
 
-pub(super) fn router(gate: Arc<Gate>) -> Router {
+pub fn router(gate: Arc<Gate>) -> Router {
     let file = |content_type: &'static str, text: &'static str| {
         get(async move || ([(header::CONTENT_TYPE, content_type)], text))
     };

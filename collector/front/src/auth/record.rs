@@ -94,7 +94,7 @@ impl TokenRecord {
 
 /// Why a token is rejected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Denied {
+pub enum Denied {
     /// There is none.
     Missing,
     /// It is unknown, revoked, or its secret is wrong. These are not told apart, so that nobody learns
@@ -106,7 +106,7 @@ pub(crate) enum Denied {
 
 impl Denied {
     /// The reason, without what to do about it.
-    pub(crate) const fn reason(self) -> &'static str {
+    pub const fn reason(self) -> &'static str {
         match self {
             Denied::Missing => "this collector needs a token",
             Denied::Invalid => "the token is not valid",
@@ -117,29 +117,25 @@ impl Denied {
 
 /// All tokens of a collector.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
-pub(crate) struct TokenSet(Vec<Arc<TokenRecord>>);
+pub struct TokenSet(Vec<Arc<TokenRecord>>);
 
 impl TokenSet {
-    pub(crate) fn new(records: Vec<TokenRecord>) -> TokenSet {
+    pub fn new(records: Vec<TokenRecord>) -> TokenSet {
         TokenSet(records.into_iter().map(Arc::new).collect())
     }
 
-    pub(crate) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.0.len()
     }
 
     /// Ids of the tokens that `other` does not have, the oldest first.
-    pub(crate) fn ids_without<'a>(&'a self, other: &'a TokenSet) -> impl Iterator<Item = TokenId> {
+    pub fn ids_without<'a>(&'a self, other: &'a TokenSet) -> impl Iterator<Item = TokenId> {
         let is_new = |record: &&Arc<TokenRecord>| other.get(record.id).is_none();
         self.0.iter().filter(is_new).map(|record| record.id)
     }
 
     /// The record of a token.
-    pub(crate) fn authenticate(
-        &self,
-        token: &Token,
-        now: Timestamp,
-    ) -> Result<Arc<TokenRecord>, Denied> {
+    pub fn authenticate(&self, token: &Token, now: Timestamp) -> Result<Arc<TokenRecord>, Denied> {
         let hash = TokenHash::of(token);
         let record = self.get(token.id());
         // Compared even if the id is unknown, so that both take the same time.
@@ -152,11 +148,7 @@ impl TokenSet {
     }
 
     /// The record of an id whose holder was authenticated before.
-    pub(crate) fn still_valid(
-        &self,
-        id: TokenId,
-        now: Timestamp,
-    ) -> Result<Arc<TokenRecord>, Denied> {
+    pub fn still_valid(&self, id: TokenId, now: Timestamp) -> Result<Arc<TokenRecord>, Denied> {
         self.get(id).map_or(Err(Denied::Invalid), |record| valid(record, now))
     }
 

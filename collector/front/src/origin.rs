@@ -25,7 +25,7 @@ use super::error::ErrorAnswer;
 use shares::identity::CertificateNames;
 
 /// The start of the paths of the agents' gRPC service.
-pub(super) const GRPC_PATH: &str = "/emberline.v1.";
+pub const GRPC_PATH: &str = "/emberline.v1.";
 
 /// The starts of the paths of other gRPC services: the health check and OTLP.
 const OTHER_GRPC_PATHS: [&str; 2] = ["/grpc.health.v1.", "/opentelemetry.proto."];
@@ -41,21 +41,21 @@ const SHOWN_BYTES_MAX: usize = 200;
 
 /// Host names, besides IP addresses and `localhost`, under which readers may reach the collector.
 #[derive(Clone, Default, Debug)]
-pub(super) struct PublicNames {
+pub struct PublicNames {
     named: Arc<[String]>,
     /// Those of the collector's present certificate. A stranger's page has no certificate for them.
     certified: Option<watch::Receiver<CertificateNames>>,
 }
 
 impl PublicNames {
-    pub(super) fn new(
+    pub fn new(
         names: &[String],
         certified: Option<watch::Receiver<CertificateNames>>,
     ) -> PublicNames {
         PublicNames { named: names.iter().map(|name| normalized(name)).collect(), certified }
     }
 
-    pub(super) fn allow(&self, host: &str) -> bool {
+    pub fn allow(&self, host: &str) -> bool {
         let literal = host.trim_start_matches('[').trim_end_matches(']');
         let host = normalized(host);
         literal.parse::<IpAddr>().is_ok()
@@ -76,11 +76,7 @@ fn normalized(host: &str) -> String {
 }
 
 /// Answers requests that pass the checks; other pages may not embed the answers.
-pub(super) async fn check(
-    State(names): State<PublicNames>,
-    request: Request,
-    next: Next,
-) -> Response {
+pub async fn check(State(names): State<PublicNames>, request: Request, next: Next) -> Response {
     let path = request.uri().path();
     let is_other = OTHER_GRPC_PATHS.iter().any(|start| path.starts_with(start));
     let is_grpc = path.starts_with(GRPC_PATH) || is_other;
@@ -144,7 +140,7 @@ fn check_reader(names: &PublicNames, request: &Request) -> Result<(), ErrorAnswe
 }
 
 /// Whether a browser follows a link of another site: it sends no cookie that is `SameSite=Strict` then.
-pub(super) fn is_from_other_site(headers: &HeaderMap) -> bool {
+pub fn is_from_other_site(headers: &HeaderMap) -> bool {
     !["", "none", "same-origin"].contains(&text(headers, SEC_FETCH_SITE))
 }
 
