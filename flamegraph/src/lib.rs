@@ -16,7 +16,7 @@
 //! | [`table()`] | the terminal: functions by time |
 //! | [`function_times()`] | tables of functions |
 //!
-//! [`import`](import::import) goes the other way: from files of other profilers to samples.
+//! The crate `emberline-import` goes the other way: from files of other profilers to samples.
 //!
 //! A [`View`] selects the part of a profile that they write. [`symbols`] has the rules for names.
 //!
@@ -46,8 +46,9 @@ mod export;
 mod firefox;
 mod flamebearer;
 mod functions;
-pub mod import;
 mod json;
+#[doc(hidden)]
+pub mod messages;
 mod nested;
 mod otlp;
 mod palette;
@@ -81,5 +82,6 @@ pub use view::{Hidden, PathId, Selector, SelectorError, Stacks, View, ViewedProf
 
 #[cfg(test)]
 mod build_paths;
-#[cfg(test)]
-mod testing;
+#[cfg(any(test, feature = "testing"))]
+#[doc(hidden)]
+pub mod testing;

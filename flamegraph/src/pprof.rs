@@ -1,7 +1,5 @@
 //! Profiles in the format of pprof, `profile.proto` in gzip.
 
-pub(crate) mod proto;
-
 use std::collections::HashMap;
 use std::io::Write as _;
 
@@ -12,6 +10,7 @@ use profiler_core::{CodePlace, Frame, FrameId, FrameKind, Profile, State, TimeRa
 use prost::Message as _;
 
 use crate::export::{ExportOptions, TickCounter};
+use crate::messages::pprof::{self as proto, NO_STACK};
 use crate::prune::bounded;
 use crate::symbols::portable_file;
 use crate::text::printable;
@@ -131,9 +130,6 @@ fn message(profile: &Profile, options: &ExportOptions) -> proto::Profile {
         string_table: tables.texts.list,
     }
 }
-
-/// Name of the location of time at a task itself.
-pub(crate) const NO_STACK: &str = "[no stack]";
 
 /// pprof's numbers are signed; a larger one becomes the largest.
 fn signed(number: u64) -> i64 {

@@ -1,4 +1,6 @@
-//! Profiles for tests.
+//! Profiles for tests of this crate and of others.
+
+#![allow(missing_docs, clippy::unwrap_used, reason = "only tests use it")]
 
 use profiler_core::{
     CallTrie, Filter, Frame, FrameKind, NoStack, Profile, State, SymbolTable, ThreadKind,
@@ -7,7 +9,7 @@ use proptest::prelude::*;
 
 /// Parses stacks such as `t;main:7;run cpu=3`, one a line; `[no task]` and `[agent]` stand for
 /// themselves.
-pub(crate) fn profile(text: &str) -> Profile {
+pub fn profile(text: &str) -> Profile {
     let rows = text.lines().map(|line| {
         let (stack, weight) = line.rsplit_once(' ').unwrap();
         let (state, weight) = weight.split_once('=').unwrap();
@@ -29,9 +31,7 @@ pub(crate) fn profile(text: &str) -> Profile {
 }
 
 /// Builds a profile from whole stacks, each with a weight.
-pub(crate) fn from_rows<'a>(
-    rows: impl IntoIterator<Item = (Vec<Frame<&'a str>>, State, u64)>,
-) -> Profile {
+pub fn from_rows<'a>(rows: impl IntoIterator<Item = (Vec<Frame<&'a str>>, State, u64)>) -> Profile {
     let mut symbols = SymbolTable::new();
     let mut trie = CallTrie::new(1 << 24);
     for (frames, state, weight) in rows {
@@ -45,7 +45,7 @@ pub(crate) fn from_rows<'a>(
 }
 
 /// One stack of `depth` frames.
-pub(crate) fn deep_profile(depth: usize) -> Profile {
+pub fn deep_profile(depth: usize) -> Profile {
     let names: Vec<String> = (0..depth).map(|level| format!("m{level}::f")).collect();
     let frames = names.iter().enumerate().map(|(level, name)| match level {
         0 => Frame::task(name.as_str()),
@@ -77,7 +77,7 @@ const NAMES: [&str; 18] = [
 ];
 
 /// Profiles of up to 24 stacks with hostile names, every kind of frame, and names up to 4 KiB.
-pub(crate) fn hostile_profiles() -> impl Strategy<Value = Profile> {
+pub fn hostile_profiles() -> impl Strategy<Value = Profile> {
     let name = prop_oneof![
         8 => prop::sample::select(NAMES.to_vec()).prop_map(str::to_owned),
         2 => any::<String>(),

@@ -38,6 +38,7 @@ const COMMANDS: [&[&str]; 4] = [
         "--config=profile.dev.opt-level=1",
         "--config=env.PROPTEST_CASES=\"16\"",
         "--package=emberline-flamegraph",
+        "--package=emberline-import",
         "--lib",
         "--target",
         TARGET,

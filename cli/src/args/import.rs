@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use flamegraph::import::{CollapsedUnit, ImportFormat};
+use import::{CollapsedUnit, ImportFormat};
 use profiler_core::State;
 
 use super::query::{UrlArgs, milliseconds};

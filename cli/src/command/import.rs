@@ -6,9 +6,9 @@ use std::path::Path;
 
 use anyhow::Context as _;
 use api::shell_quoted;
-use flamegraph::import::limits::CONTENT_BYTES_MAX;
-use flamegraph::import::{ImportOptions, Imported, import};
 use flamegraph::text::{duration, printable};
+use import::limits::CONTENT_BYTES_MAX;
+use import::{ImportOptions, Imported, import};
 use profiler_core::limits::{NAME_BYTES_MAX, WORKER_BYTES_MAX};
 use profiler_core::{State, Timestamp, Token, WorkerId};
 

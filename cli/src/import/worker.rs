@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use flamegraph::import::{Imported, ImportedSample};
+use import::{Imported, ImportedSample};
 use profiler_core::limits::MESSAGE_BYTES_TARGET;
 use profiler_core::wire::{
     Marks, PROTOCOL, dictionary_since, encode_cycle, encode_task, encode_weights, v1,

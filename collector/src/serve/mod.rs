@@ -46,7 +46,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::middleware::{from_fn, from_fn_with_state};
-use flamegraph::import::TASK_LABEL_DEFAULT;
+use import::TASK_LABEL_DEFAULT;
 use profiler_core::Fingerprint;
 use tls::TlsError;
 use tokio::sync::watch;

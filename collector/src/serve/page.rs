@@ -5,7 +5,7 @@ use axum::extract::{Path, Request};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use flamegraph::import::decompressed;
+use import::decompressed;
 
 use front::gzip::{accepts_gzip, add_encoding, add_vary};
 

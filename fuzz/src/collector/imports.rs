@@ -1,6 +1,6 @@
 //! Files of other profilers, as `emberline import` reads them.
 
-use flamegraph::import::{ImportError, ImportFormat, ImportOptions, Imported, import};
+use import::{ImportError, ImportFormat, ImportOptions, Imported, import};
 use flamegraph::{ExportOptions, collapsed, firefox, pprof, speedscope};
 use fuzz::Target;
 use fuzz::mutation::Shape;

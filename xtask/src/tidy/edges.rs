@@ -12,16 +12,27 @@ const EDGES: &[(&str, &[&str])] = &[
     ("profiler-core", &[]),
     ("api", &["profiler-core"]),
     ("flamegraph", &["profiler-core"]),
+    ("import", &["profiler-core", "flamegraph"]),
     ("tls", &["profiler-core"]),
     // How code is named, for the process itself and for files.
     ("symbols", &["profiler-core"]),
     ("agent", &["profiler-core", "symbols", "tls"]),
-    ("collector", &["profiler-core", "api", "flamegraph", "symbols", "tls"]),
+    ("collector", &["profiler-core", "api", "flamegraph", "import", "symbols", "tls"]),
     // An example depends on what a user's program would depend on.
     ("examples", &["profiler-core", "flamegraph", "agent"]),
     (
         "cli",
-        &["profiler-core", "api", "flamegraph", "symbols", "tls", "agent", "collector", "examples"],
+        &[
+            "profiler-core",
+            "api",
+            "flamegraph",
+            "import",
+            "symbols",
+            "tls",
+            "agent",
+            "collector",
+            "examples",
+        ],
     ),
     // A workspace of its own. It meets the CLI at its arguments only.
     ("sql", &["profiler-core", "api", "flamegraph", "collector"]),
@@ -150,7 +161,7 @@ mod tests {
                 flamegraph/Cargo.toml: flamegraph must not depend on agent; it may use profiler-core [edges]
                 examples/Cargo.toml: examples must not depend on collector; it may use profiler-core, flamegraph, agent [edges]
                 tests/Cargo.toml: tests must not depend on cli; it may use profiler-core, api, flamegraph, tls, agent, collector, examples, simulation [edges]
-                cli/Cargo.toml: cli must not depend on sql; it may use profiler-core, api, flamegraph, symbols, tls, agent, collector, examples [edges]
+                cli/Cargo.toml: cli must not depend on sql; it may use profiler-core, api, flamegraph, import, symbols, tls, agent, collector, examples [edges]
             "#]],
         );
     }
@@ -161,7 +172,7 @@ mod tests {
             &[("agent", "collector", Some("dev")), ("collector", "agent", Some("dev"))],
             expect![[r#"
                 agent/Cargo.toml: agent must not depend on collector; it may use profiler-core, symbols, tls [edges]
-                collector/Cargo.toml: collector must not depend on agent; it may use profiler-core, api, flamegraph, symbols, tls [edges]
+                collector/Cargo.toml: collector must not depend on agent; it may use profiler-core, api, flamegraph, import, symbols, tls [edges]
             "#]],
         );
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, header};
-use flamegraph::import::decompressed;
+use import::decompressed;
 use tokio::sync::Notify;
 use tokio::time::sleep;
 use tokio_stream::StreamExt as _;

@@ -4,7 +4,7 @@ use axum::body::Bytes;
 use axum::http::{HeaderMap, header};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use flamegraph::import::{ImportFormat, ImportOptions, Labels};
+use import::{ImportFormat, ImportOptions, Labels};
 use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
 use serde::Deserialize;
 

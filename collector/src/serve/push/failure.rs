@@ -6,8 +6,8 @@ use api::Failure as Body;
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
-use flamegraph::import::ImportError;
 use front::error::ErrorAnswer;
+use import::ImportError;
 use serde::Serialize;
 
 use base::limits::RETRY_AFTER;

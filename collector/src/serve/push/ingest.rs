@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use axum::body::Bytes;
 use axum::http::{HeaderMap, header};
-use flamegraph::import::{CollapsedUnit, ImportFormat, ImportOptions};
+use import::{CollapsedUnit, ImportFormat, ImportOptions};
 use multer::{Constraints, Multipart, SizeLimit};
 use profiler_core::{TimeRange, Timestamp};
 use serde::Deserialize;

@@ -3,7 +3,7 @@
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::{IntoResponse as _, Response};
-use flamegraph::import::{
+use import::{
     ImportFormat, ImportOptions, Labels, OtlpEncoding, OtlpError, OtlpProfile, decompressed,
     otlp_profiles,
 };

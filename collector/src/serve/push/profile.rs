@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use axum::body::Bytes;
-use flamegraph::import::{ImportError, ImportOptions, Imported, decompressed, import};
+use import::{ImportError, ImportOptions, Imported, decompressed, import};
 use profiler_core::{TimeRange, Timestamp};
 
 use super::failure::Failure;

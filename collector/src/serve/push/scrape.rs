@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use flamegraph::import::{ImportFormat, ImportOptions, Labels};
+use import::{ImportFormat, ImportOptions, Labels};
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep_until};

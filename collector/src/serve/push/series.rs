@@ -1,6 +1,6 @@
 //! A series of Pyroscope: a name and labels, which become a worker.
 
-use flamegraph::import::Labels;
+use import::Labels;
 use profiler_core::WorkerId;
 use profiler_core::limits::{LABELS_MAX, NAME_BYTES_MAX, WORKER_BYTES_MAX};
 use sha2::{Digest as _, Sha256};

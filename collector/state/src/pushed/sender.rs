@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use flamegraph::import::{Imported, Labels};
+use import::{Imported, Labels};
 use profiler_core::wire::PROTOCOL;
 use profiler_core::wire::v1::{self, collector_message::Kind};
 use profiler_core::{SessionKey, TimeRange, Timestamp};

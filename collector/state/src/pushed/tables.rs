@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use flamegraph::import::{Imported, ImportedSample};
+use import::{Imported, ImportedSample};
 use profiler_core::limits::MESSAGE_BYTES_TARGET;
 use profiler_core::wire::{Marks, dictionary_since, encode_cycle, encode_weights, v1};
 use profiler_core::{CallTrie, Delta, NodeId, SymbolTable, TimeRange};

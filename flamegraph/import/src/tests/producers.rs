@@ -1,4 +1,4 @@
-//! Files that real profilers wrote; `fixtures/import/README.md` has the commands.
+//! Files that real profilers wrote; `fixtures/README.md` has the commands.
 
 use super::*;
 
@@ -15,7 +15,7 @@ fn check(file: &[u8], expected: Expect) {
 #[test]
 fn perf_script_of_perf_6() {
     check(
-        include_bytes!("../../../fixtures/import/perf.script"),
+        include_bytes!("../../fixtures/perf.script"),
         expect![[r#"
         perf of 574080001 ns
         imported;__libc_start_call_main;main;load;parse 480000000
@@ -26,7 +26,7 @@ fn perf_script_of_perf_6() {
 #[test]
 fn a_cpu_profile_of_node_20() {
     check(
-        include_bytes!("../../../fixtures/import/node.cpuprofile"),
+        include_bytes!("../../fixtures/node.cpuprofile"),
         expect![[r#"
         chrome of 199773000 ns
         imported;(anonymous);executeUserEntryPoint;Module._load;Module.load;Module._extensions..js;Module._compile;(anonymous);load 72270000
@@ -40,7 +40,7 @@ fn a_cpu_profile_of_node_20() {
 #[test]
 fn raw_stacks_of_py_spy() {
     check(
-        include_bytes!("../../../fixtures/import/py-spy.raw"),
+        include_bytes!("../../fixtures/py-spy.raw"),
         expect![[r#"
         collapsed of 190000000 ns
         note: weights are samples of 10 ms; --interval sets another time, --unit nanoseconds reads them as time
@@ -52,7 +52,7 @@ fn raw_stacks_of_py_spy() {
 #[test]
 fn a_speedscope_file_of_py_spy() {
     check(
-        include_bytes!("../../../fixtures/import/py-spy.speedscope.json"),
+        include_bytes!("../../fixtures/py-spy.speedscope.json"),
         expect![[r#"
         speedscope of 950000000 ns
         imported;<module>;load;parse 950000000

@@ -15,7 +15,7 @@ mod gzip;
 mod json;
 pub mod limits;
 mod model;
-pub(crate) mod otlp;
+mod otlp;
 mod perf;
 mod pprof;
 mod speedscope;
@@ -33,12 +33,12 @@ pub use otlp::{OtlpEncoding, OtlpError, OtlpProfile, otlp_profiles};
 /// Parses a file, compressed by gzip or not.
 ///
 /// ```
-/// use emberline_flamegraph::collapsed;
-/// use emberline_flamegraph::import::{ImportOptions, import};
+/// use emberline_import::{ImportOptions, import};
+/// use flamegraph::collapsed;
 ///
 /// let imported = import(b"main;work 2\nmain 1\n", &ImportOptions::default())?;
 /// assert_eq!(collapsed(&imported.profile()), "imported;main 10000000\nimported;main;work 20000000\n");
-/// # Ok::<(), emberline_flamegraph::import::ImportError>(())
+/// # Ok::<(), emberline_import::ImportError>(())
 /// ```
 ///
 /// # Errors

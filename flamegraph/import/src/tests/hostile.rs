@@ -1,9 +1,9 @@
 //! Files that are truncated, refer to what does not exist, contain cycles, or are made to take memory.
 
+use flamegraph::messages::pprof as proto;
 use prost::Message as _;
 
 use super::*;
-use crate::pprof::proto;
 
 fn rejected(format: ImportFormat, file: &[u8]) -> String {
     let options = ImportOptions { format: Some(format), ..ImportOptions::default() };

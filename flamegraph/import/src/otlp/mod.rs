@@ -1,20 +1,17 @@
 //! OTLP profiles, which become messages of pprof: both have the same tables, and the parser of pprof
 //! then checks and limits them like any other profile.
 
-pub(crate) mod messages;
-
 use std::collections::{BTreeMap, HashMap};
 
-use prost::Message as _;
-
-use self::messages::{
+use flamegraph::messages::otlp::{
     AnyValue, ExportProfilesServiceRequest, KeyValueAndUnit, Profile, ProfilesDictionary, Sample,
     Value,
 };
+use flamegraph::messages::{otlp as messages, pprof as proto};
+use prost::Message as _;
 
 use super::limits::OTLP_ENTRIES_MAX;
 use super::pprof::{Fields, Value as FieldValue};
-use crate::pprof::proto;
 
 /// Names of a mapping's attribute with the build id that symbol files have.
 const BUILD_ID_KEYS: [&str; 2] =

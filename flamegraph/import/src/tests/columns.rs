@@ -1,9 +1,9 @@
 //! Values of pprof that become time: those that their own tools call so, in any column.
 
+use flamegraph::messages::pprof as proto;
 use prost::Message as _;
 
 use super::*;
-use crate::pprof::proto;
 
 /// A message with one sample that has these values, and a default type.
 fn message(columns: &[(&str, i64)], default: &str, period: Option<(&str, i64)>) -> Vec<u8> {

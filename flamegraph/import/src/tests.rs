@@ -6,15 +6,16 @@ mod fixtures;
 mod hostile;
 mod perf;
 mod producers;
+mod received;
 
 use expect_test::{Expect, expect};
+use flamegraph::testing::{from_rows, hostile_profiles, profile};
+use flamegraph::{ExportOptions, collapsed, pprof, speedscope};
 use profiler_core::limits::NAME_BYTES_MAX;
 use profiler_core::{CodePlace, Frame, FrameKind, Profile, State, TimeRange, Timestamp};
 use proptest::prelude::*;
 
 use super::*;
-use crate::testing::{from_rows, hostile_profiles, profile};
-use crate::{ExportOptions, collapsed, pprof, speedscope};
 
 fn of(file: impl AsRef<[u8]>) -> Imported {
     import(file.as_ref(), &ImportOptions::default()).unwrap()
@@ -25,7 +26,7 @@ fn exports(profile: &Profile) -> [(ImportFormat, Vec<u8>); 4] {
     [
         (ImportFormat::Pprof, pprof(profile, &options)),
         (ImportFormat::Speedscope, speedscope(profile, &options).into_bytes()),
-        (ImportFormat::Firefox, crate::firefox(profile, &options).into_bytes()),
+        (ImportFormat::Firefox, flamegraph::firefox(profile, &options).into_bytes()),
         (ImportFormat::Collapsed, collapsed(profile).into_bytes()),
     ]
 }

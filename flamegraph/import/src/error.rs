@@ -88,5 +88,5 @@ impl ImportError {
 /// The start of a text from a file.
 pub(super) fn echo(text: &str) -> String {
     let short: String = text.chars().take(ECHO_CHARS_MAX).collect();
-    crate::text::printable(&short).into_owned()
+    flamegraph::text::printable(&short).into_owned()
 }

@@ -6,6 +6,7 @@ mod columns;
 use std::borrow::Cow;
 use std::collections::HashMap;
 
+use flamegraph::messages::pprof::{self as proto, NO_STACK};
 use profiler_core::limits::bounded_name;
 use profiler_core::{CodePlace, Frame, FrameId, FrameKind, State, Timestamp};
 use prost::Message;
@@ -17,7 +18,6 @@ use super::error::ImportError;
 use super::json::check_table;
 use super::limits::ENTRY_BYTES_MAX;
 use super::model::{ImportFormat, ImportOptions, Imported, Labels};
-use crate::pprof::{NO_STACK, proto};
 
 /// Parses a message, decompressed.
 pub(super) fn parse(content: &[u8], options: &ImportOptions) -> Result<Imported, ImportError> {

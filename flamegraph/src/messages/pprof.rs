@@ -3,115 +3,118 @@
 
 use prost::Message;
 
+/// Name of the location of time at a task itself.
+pub const NO_STACK: &str = "[no stack]";
+
 #[derive(Clone, PartialEq, Message)]
-pub(crate) struct Profile {
+pub struct Profile {
     #[prost(message, repeated, tag = "1")]
-    pub(crate) sample_type: Vec<ValueType>,
+    pub sample_type: Vec<ValueType>,
     #[prost(message, repeated, tag = "2")]
-    pub(crate) sample: Vec<Sample>,
+    pub sample: Vec<Sample>,
     #[prost(message, repeated, tag = "3")]
-    pub(crate) mapping: Vec<Mapping>,
+    pub mapping: Vec<Mapping>,
     #[prost(message, repeated, tag = "4")]
-    pub(crate) location: Vec<Location>,
+    pub location: Vec<Location>,
     #[prost(message, repeated, tag = "5")]
-    pub(crate) function: Vec<Function>,
+    pub function: Vec<Function>,
     #[prost(string, repeated, tag = "6")]
-    pub(crate) string_table: Vec<String>,
+    pub string_table: Vec<String>,
     #[prost(int64, tag = "9")]
-    pub(crate) time_nanos: i64,
+    pub time_nanos: i64,
     #[prost(int64, tag = "10")]
-    pub(crate) duration_nanos: i64,
+    pub duration_nanos: i64,
     #[prost(message, optional, tag = "11")]
-    pub(crate) period_type: Option<ValueType>,
+    pub period_type: Option<ValueType>,
     #[prost(int64, tag = "12")]
-    pub(crate) period: i64,
+    pub period: i64,
     #[prost(int64, repeated, tag = "13")]
-    pub(crate) comment: Vec<i64>,
+    pub comment: Vec<i64>,
     /// The sample type that readers show first.
     #[prost(int64, tag = "14")]
-    pub(crate) default_sample_type: i64,
+    pub default_sample_type: i64,
 }
 
 #[derive(Clone, Copy, PartialEq, Message)]
-pub(crate) struct ValueType {
+pub struct ValueType {
     #[prost(int64, tag = "1")]
-    pub(crate) kind: i64,
+    pub kind: i64,
     #[prost(int64, tag = "2")]
-    pub(crate) unit: i64,
+    pub unit: i64,
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub(crate) struct Sample {
+pub struct Sample {
     /// Innermost first.
     #[prost(uint64, repeated, tag = "1")]
-    pub(crate) location_id: Vec<u64>,
+    pub location_id: Vec<u64>,
     /// One for each sample type.
     #[prost(int64, repeated, tag = "2")]
-    pub(crate) value: Vec<i64>,
+    pub value: Vec<i64>,
     #[prost(message, repeated, tag = "3")]
-    pub(crate) label: Vec<Label>,
+    pub label: Vec<Label>,
 }
 
 #[derive(Clone, Copy, PartialEq, Message)]
-pub(crate) struct Label {
+pub struct Label {
     #[prost(int64, tag = "1")]
-    pub(crate) key: i64,
+    pub key: i64,
     #[prost(int64, tag = "2")]
-    pub(crate) text: i64,
+    pub text: i64,
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub(crate) struct Mapping {
+pub struct Mapping {
     #[prost(uint64, tag = "1")]
-    pub(crate) id: u64,
+    pub id: u64,
     #[prost(uint64, tag = "2")]
-    pub(crate) memory_start: u64,
+    pub memory_start: u64,
     #[prost(uint64, tag = "3")]
-    pub(crate) memory_limit: u64,
+    pub memory_limit: u64,
     /// Where the mapped part begins in the file.
     #[prost(uint64, tag = "4")]
-    pub(crate) file_offset: u64,
+    pub file_offset: u64,
     #[prost(int64, tag = "5")]
-    pub(crate) filename: i64,
+    pub filename: i64,
     #[prost(int64, tag = "6")]
-    pub(crate) build_id: i64,
+    pub build_id: i64,
     #[prost(bool, tag = "7")]
-    pub(crate) has_functions: bool,
+    pub has_functions: bool,
     #[prost(bool, tag = "8")]
-    pub(crate) has_filenames: bool,
+    pub has_filenames: bool,
     #[prost(bool, tag = "9")]
-    pub(crate) has_line_numbers: bool,
+    pub has_line_numbers: bool,
     #[prost(bool, tag = "10")]
-    pub(crate) has_inline_frames: bool,
+    pub has_inline_frames: bool,
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub(crate) struct Location {
+pub struct Location {
     #[prost(uint64, tag = "1")]
-    pub(crate) id: u64,
+    pub id: u64,
     #[prost(uint64, tag = "2")]
-    pub(crate) mapping_id: u64,
+    pub mapping_id: u64,
     #[prost(uint64, tag = "3")]
-    pub(crate) address: u64,
+    pub address: u64,
     /// The innermost inlined function first; the last one is the function of the symbol table.
     #[prost(message, repeated, tag = "4")]
-    pub(crate) line: Vec<Line>,
+    pub line: Vec<Line>,
 }
 
 #[derive(Clone, Copy, PartialEq, Message)]
-pub(crate) struct Line {
+pub struct Line {
     #[prost(uint64, tag = "1")]
-    pub(crate) function_id: u64,
+    pub function_id: u64,
     #[prost(int64, tag = "2")]
-    pub(crate) line: i64,
+    pub line: i64,
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub(crate) struct Function {
+pub struct Function {
     #[prost(uint64, tag = "1")]
-    pub(crate) id: u64,
+    pub id: u64,
     #[prost(int64, tag = "2")]
-    pub(crate) name: i64,
+    pub name: i64,
     #[prost(int64, tag = "4")]
-    pub(crate) filename: i64,
+    pub filename: i64,
 }

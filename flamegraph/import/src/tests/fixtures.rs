@@ -1,7 +1,7 @@
 //! Small files as other profilers write them.
 
 use super::*;
-use crate::pprof::proto;
+use flamegraph::messages::pprof as proto;
 use prost::Message as _;
 
 #[test]

@@ -2,12 +2,12 @@ use profiler_core::{FrameId, FrameKind};
 use proptest::prelude::*;
 use serde_json::json;
 
-use super::messages::{
+use super::*;
+use crate::{ImportFormat, ImportOptions, import};
+use flamegraph::messages::otlp::{
     Function, KeyValue, Line, Location, Mapping, Resource, ResourceProfiles, Scope, ScopeProfiles,
     Stack, ValueType,
 };
-use super::*;
-use crate::import::{ImportFormat, ImportOptions, import};
 
 const TEXTS: [&str; 12] = [
     "",
@@ -98,7 +98,7 @@ fn read(request: &ExportProfilesServiceRequest) -> Result<Vec<OtlpProfile>, Otlp
 
 fn collapsed(profile: &OtlpProfile) -> String {
     let options = ImportOptions { format: Some(ImportFormat::Pprof), ..ImportOptions::default() };
-    crate::collapsed(&import(&profile.pprof, &options).unwrap().profile())
+    flamegraph::collapsed(&import(&profile.pprof, &options).unwrap().profile())
 }
 
 #[test]

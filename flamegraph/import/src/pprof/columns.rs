@@ -1,12 +1,12 @@
 //! Values of a sample that are time, and their states. `docs/FORMATS.md` has the table.
 
+use flamegraph::messages::pprof as proto;
 use profiler_core::State;
 
 use super::super::builder::Builder;
 use super::super::error::{ImportError, echo};
 use super::super::json::unit_ns;
 use super::{Fields, Tables, Value};
-use crate::pprof::proto;
 
 /// Words in names of values that are never time of a thread, whatever their unit: a lock that is held keeps nobody
 /// from running, and a lifetime contains everything else.
