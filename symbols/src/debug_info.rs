@@ -14,9 +14,9 @@ use crate::lines::{Line, LineTable};
 /// Most ranges of all units: 48 MB, a hundred times what programs have.
 const UNIT_RANGES_MAX: usize = 4 << 20;
 /// Most units of a file.
-pub(crate) const UNITS_MAX: usize = 1 << 18;
+pub const UNITS_MAX: usize = 1 << 18;
 /// Larger units are not parsed.
-pub(crate) const UNIT_BYTES_MAX: usize = 64 << 20;
+pub const UNIT_BYTES_MAX: usize = 64 << 20;
 /// Most entries of the tables of all units; beyond, they start over.
 const INDEXED_MAX: usize = 1 << 17;
 /// Ranges before an address that are tried, because ranges may overlap.

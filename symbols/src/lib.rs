@@ -1,14 +1,14 @@
 #![doc = include_str!("../README.md")]
 
 mod debug_info;
-#[cfg(feature = "file")]
-pub mod file;
 mod frames;
 mod functions;
 mod lines;
 mod names;
 mod origins;
 mod symbol_index;
+#[doc(hidden)]
+pub mod whole;
 
 use gimli::{Reader, SectionId};
 
@@ -34,7 +34,11 @@ pub const SECTIONS: [SectionId; 10] = [
 ];
 
 /// The text up to the end.
-fn text<R: Reader<Offset = usize>>(bytes: &R) -> gimli::Result<String> {
+///
+/// # Errors
+/// If it is too long.
+#[doc(hidden)]
+pub fn text<R: Reader<Offset = usize>>(bytes: &R) -> gimli::Result<String> {
     if bytes.len() > TEXT_BYTES_MAX {
         return Err(gimli::Error::Io);
     }

@@ -10,7 +10,6 @@ use crate::text;
 const SEQUENCES_MAX: usize = 1 << 20;
 
 /// Most lines of one sequence in a symbol file.
-#[cfg(feature = "file")]
 const LINES_MAX: usize = 4 << 20;
 
 /// A file and a line in it.
@@ -81,7 +80,6 @@ impl LineTable {
 }
 
 /// A line from an address on.
-#[cfg(feature = "file")]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LineStart {
     pub(crate) address: u64,
@@ -89,7 +87,6 @@ pub(crate) struct LineStart {
     pub(crate) line: u32,
 }
 
-#[cfg(feature = "file")]
 impl LineTable {
     pub(crate) fn sequences(&self) -> &[CodeRange] {
         &self.sequences

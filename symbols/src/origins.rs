@@ -18,7 +18,7 @@ const UNITS_KEPT_MAX: usize = 2_048;
 
 /// The units that entries refer to.
 #[derive(Debug)]
-pub(crate) struct Origins<R: Reader<Offset = usize>> {
+pub struct Origins<R: Reader<Offset = usize>> {
     /// Where the units of each file begin; `None`: they are searched from the first on.
     starts: Option<Starts>,
     units: FxHashMap<UnitKey, Rc<Unit<R>>>,
@@ -52,14 +52,15 @@ impl Reached {
 
 impl<R: Reader<Offset = usize>> Origins<R> {
     /// For a few entries.
-    pub(crate) fn of_few() -> Origins<R> {
+    #[must_use]
+    pub fn of_few() -> Origins<R> {
         Origins { starts: None, units: FxHashMap::default() }
     }
 
     /// For all entries of a file. With common parts in units of their own, as by `dwz` and by optimization
     /// across units, nearly every function refers to another unit.
-    #[cfg(feature = "file")]
-    pub(crate) fn of_all(sections: &Sections<R>) -> Origins<R> {
+    #[must_use]
+    pub fn of_all(sections: &Sections<R>) -> Origins<R> {
         let shared = sections.sup().map(starts_of).unwrap_or_default();
         let starts = Starts { own: starts_of(sections), shared };
         Origins { starts: Some(starts), units: FxHashMap::default() }
@@ -159,7 +160,6 @@ impl<R: Reader<Offset = usize>> Origins<R> {
 }
 
 /// Where the units of a file begin, up to a damaged one.
-#[cfg(feature = "file")]
 fn starts_of<R: Reader<Offset = usize>>(sections: &Sections<R>) -> Vec<usize> {
     let mut starts = Vec::new();
     let mut headers = sections.units();

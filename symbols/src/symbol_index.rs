@@ -18,10 +18,11 @@ const STT_FUNC: u8 = 2;
 
 /// A symbol of code.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct Symbol {
-    pub(crate) start: u32,
+pub struct Symbol {
+    /// The first address.
+    pub start: u32,
     /// 0 if the table does not say, as for much assembly.
-    pub(crate) bytes: u32,
+    pub bytes: u32,
     name: u32,
 }
 
@@ -83,15 +84,18 @@ impl SymbolIndex {
     }
 
     /// Every address at which another symbol may begin to count.
-    #[cfg(feature = "file")]
-    pub(crate) fn boundaries(&self) -> impl Iterator<Item = u32> {
+    #[doc(hidden)]
+    pub fn boundaries(&self) -> impl Iterator<Item = u32> {
         self.0.iter().flat_map(|symbol| {
             let bytes = if symbol.bytes == 0 { UNSIZED_BYTES_MAX as u32 } else { symbol.bytes };
             [symbol.start, symbol.start.saturating_add(bytes)]
         })
     }
 
-    pub(crate) fn find(&self, address: u32) -> Option<Symbol> {
+    /// The symbol that counts at an address.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn find(&self, address: u32) -> Option<Symbol> {
         let after = self.0.partition_point(|symbol| symbol.start <= address);
         let before = &self.0[..after];
         let nearest = before.last()?;

@@ -15,7 +15,7 @@ use api::{
 };
 use collector::limits::{PROCESS_CPU_SECONDS_MAX, SYMBOL_PIECE_BYTES_MAX};
 use sha2::{Digest as _, Sha256};
-use symbols::file::{Detail, Facts, SymbolFile, SymbolFileError, shared_file_of};
+use symbol_files::{Detail, Facts, SymbolFile, SymbolFileError, shared_file_of};
 
 use self::source::Source;
 use crate::args::{

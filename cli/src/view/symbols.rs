@@ -4,7 +4,7 @@ use std::path::Path;
 
 use api::{SymbolFetch, SymbolFile, SymbolsAnswer, SymbolsGcAnswer, SymbolsVerifyAnswer};
 use flamegraph::text::printable;
-use symbols::file::Facts;
+use symbol_files::Facts;
 
 use super::{counted, grouped};
 use crate::grid::Align::{Left, Right, Time};

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use profiler_core::Timestamp;
-use symbols::file::{Facts, Names, SymbolFile, SymbolFileError};
+use symbol_files::{Facts, Names, SymbolFile, SymbolFileError};
 
 use super::{is_build_id, path_of};
 use base::limits::SYMBOL_FILES_OPEN_MAX;

@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use profiler_core::limits::bounded;
-use symbols::file::SymbolFile;
+use symbol_files::SymbolFile;
 
 use super::files::{FileError, SymbolFiles, check_build};
 use super::{Missing, NOT_FOUND_CODE, SymbolSource, is_build_id, path_of};

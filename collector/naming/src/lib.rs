@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use profiler_core::{Frame, Timestamp};
-use symbols::file::Detail;
+use symbol_files::Detail;
 
 pub use self::fetches::{AgentPiece, Fetch, FetchProgress, FetchState};
 use self::fetches::{Fetches, PieceError};

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use profiler_core::Timestamp;
 use sha2::{Digest as _, Sha256};
-use symbols::file::{build_id_of, reduce};
+use symbol_files::{build_id_of, reduce};
 use tempfile::TempDir;
 
 use crate::{Addresses, Functions, Naming, Piece, Received, SymbolSource, UploadError};

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use sha2::{Digest as _, Sha256};
-use symbols::file::{Detail, SymbolFile};
+use symbol_files::{Detail, SymbolFile};
 
 use super::files::{FileError, SymbolFiles, check_build};
 use super::is_build_id;

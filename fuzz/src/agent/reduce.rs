@@ -3,7 +3,7 @@
 use fuzz::Target;
 use fuzz::mutation::Shape;
 use fuzz::parts;
-use symbols::file::{SplitFiles, SymbolFile, reduce, reduce_split};
+use symbol_files::{SplitFiles, SymbolFile, reduce, reduce_split};
 
 use crate::symbols::{libraries, split_libraries};
 

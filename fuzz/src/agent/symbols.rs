@@ -84,13 +84,13 @@ pub(crate) fn libraries() -> Vec<(String, Vec<u8>)> {
 const SHARING: [(&str, &[u8], &[u8]); 2] = [
     (
         "dwz",
-        include_bytes!("../../../symbols/src/file/reduce/dwz/linked.debug"),
-        include_bytes!("../../../symbols/src/file/reduce/dwz/shared.debug"),
+        include_bytes!("../../../symbols/file/src/reduce/dwz/linked.debug"),
+        include_bytes!("../../../symbols/file/src/reduce/dwz/shared.debug"),
     ),
     (
         "dwz-dwarf-5",
-        include_bytes!("../../../symbols/src/file/reduce/dwz/linked5.debug"),
-        include_bytes!("../../../symbols/src/file/reduce/dwz/shared5.debug"),
+        include_bytes!("../../../symbols/file/src/reduce/dwz/linked5.debug"),
+        include_bytes!("../../../symbols/file/src/reduce/dwz/shared5.debug"),
     ),
 ];
 

@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use ::symbols::file::SymbolFile;
 use anyhow::{Context as _, Result, ensure};
 use object::{Object as _, ObjectSection as _};
+use symbol_files::SymbolFile;
 
 use super::stacks::Random;
 

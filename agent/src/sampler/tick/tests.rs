@@ -493,8 +493,8 @@ fn ten_thousand_samples_are_named_alike_by_agent_and_collector() {
     resolver.resolve(&addresses, |index, frames| by_agent[index] = frames.to_vec());
 
     let mut file = Vec::new();
-    ::symbols::file::reduce(&std::fs::File::open(&program).unwrap(), &mut file).unwrap();
-    let file = ::symbols::file::SymbolFile::open(file).unwrap();
+    symbol_files::reduce(&std::fs::File::open(&program).unwrap(), &mut file).unwrap();
+    let file = symbol_files::SymbolFile::open(file).unwrap();
     let offset = |(address, module): &(u64, Arc<CodeModule>)| address - module.base;
     let by_collector = file.lookup(code.iter().map(offset)).unwrap();
     let mut inlined = 0;

@@ -260,19 +260,19 @@ fn a_separate_debug_file_has_the_same_names() {
 
 /// Names by a symbol file, completed as the collector completes them.
 fn named_by_file(library: &Path, code: std::ops::Range<u64>) -> Vec<Vec<Frame<String>>> {
-    named_with_split(library, &symbols::file::SplitFiles::none(), code)
+    named_with_split(library, &symbol_files::SplitFiles::none(), code)
 }
 
 fn named_with_split(
     library: &Path,
-    split: &symbols::file::SplitFiles<'_, fs::File>,
+    split: &symbol_files::SplitFiles<'_, fs::File>,
     code: std::ops::Range<u64>,
 ) -> Vec<Vec<Frame<String>>> {
     let mut file = Vec::new();
     let source = fs::File::open(library).unwrap();
-    let reduced = symbols::file::reduce_split(&source, split, &mut file).unwrap();
+    let reduced = symbol_files::reduce_split(&source, split, &mut file).unwrap();
     assert_eq!((reduced.damaged_units, reduced.missing_units), (0, 0));
-    let file = symbols::file::SymbolFile::open(file).unwrap();
+    let file = symbol_files::SymbolFile::open(file).unwrap();
     file.verify().unwrap();
     let names = file.lookup(code).unwrap();
     let module = module(library);
@@ -324,18 +324,16 @@ fn split_debug_information_has_the_names_of_whole_debug_information() {
 
         let packed = form("packed", "packed");
         let package = fs::File::open(packed.with_added_extension("dwp")).unwrap();
-        let split = symbols::file::SplitFiles {
+        let split = symbol_files::SplitFiles {
             package: Some(&package),
-            ..symbols::file::SplitFiles::none()
+            ..symbol_files::SplitFiles::none()
         };
         assert_eq!(stacks_of(named_with_split(&packed, &split, code_of(&packed))), expected);
 
         let unpacked = form("unpacked", "unpacked");
         let open_unit = |path: &Path| fs::File::open(path).ok();
-        let split = symbols::file::SplitFiles {
-            open_unit: &open_unit,
-            ..symbols::file::SplitFiles::none()
-        };
+        let split =
+            symbol_files::SplitFiles { open_unit: &open_unit, ..symbol_files::SplitFiles::none() };
         assert_eq!(stacks_of(named_with_split(&unpacked, &split, code_of(&unpacked))), expected);
     }
 }
@@ -349,8 +347,8 @@ fn a_symbol_file_names_this_program_as_the_agent_does() {
     let agent = Resolver::of_this_process(Symbols::Agent);
     let expected = resolved_by(agent, &module(&program), addresses.iter().copied());
     let mut file = Vec::new();
-    symbols::file::reduce(&fs::File::open(&program).unwrap(), &mut file).unwrap();
-    let names = symbols::file::SymbolFile::open(file).unwrap().lookup(addresses.clone()).unwrap();
+    symbol_files::reduce(&fs::File::open(&program).unwrap(), &mut file).unwrap();
+    let names = symbol_files::SymbolFile::open(file).unwrap().lookup(addresses.clone()).unwrap();
     for (address, expected) in addresses.iter().zip(expected) {
         let found = names[address].iter().map(|frame| frame.map(str::to_owned)).collect();
         assert_eq!(completed(found, *address, Some(&module(&program))), expected, "{address:#x}");
@@ -411,10 +409,10 @@ fn the_symbols_that_a_collector_fetches_name_what_the_file_names() {
     ];
     let facts = |source: &Vec<u8>| {
         let mut file = Vec::new();
-        let reduced = symbols::file::reduce(source, &mut file).unwrap();
+        let reduced = symbol_files::reduce(source, &mut file).unwrap();
         // All but the trailer, which has the size of the source.
         let content = file.len() - 128;
-        (symbols::file::Facts { source_bytes: 0, ..reduced.facts }, file[..content].to_vec())
+        (symbol_files::Facts { source_bytes: 0, ..reduced.facts }, file[..content].to_vec())
     };
     for (number, options) in forms.iter().enumerate() {
         let library = compiled(&format!("fetched-{number}.so"), options);

@@ -6,7 +6,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
-use symbols::file::{Reduced, SharedFile, SplitFiles, reduce_split, shared_file_of};
+use symbol_files::{Reduced, SharedFile, SplitFiles, reduce_split, shared_file_of};
 
 use crate::output::say;
 

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use super::{run, serve_files, symbols, text, upload};
 use crate::harness::Collector;
 
-const PROGRAM: &[u8] = include_bytes!("../../../../symbols/src/file/reduce/dwz/linked.debug");
-const SHARED: &[u8] = include_bytes!("../../../../symbols/src/file/reduce/dwz/shared.debug");
+const PROGRAM: &[u8] = include_bytes!("../../../../symbols/file/src/reduce/dwz/linked.debug");
+const SHARED: &[u8] = include_bytes!("../../../../symbols/file/src/reduce/dwz/shared.debug");
 /// The path in the program's link.
 const LINK: &str = "shared.debug";
 const PARTIAL: &str = ", lines without inlined functions, ";

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::file::{Names, SymbolFile};
+use crate::{Names, SymbolFile};
 
 const WHOLE: &[u8] = include_bytes!("dwz/whole.debug");
 const SINGLE: &[u8] = include_bytes!("dwz/single.debug");

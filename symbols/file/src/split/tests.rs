@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use tempfile::TempDir;
 
 use super::*;
-use crate::file::{Detail, Names, Reduced, SymbolFile, reduce, reduce_split};
+use crate::{Detail, Names, Reduced, SymbolFile, reduce, reduce_split};
 
 const SUM: &str = "
 static inline __attribute__((always_inline)) long twice(long a) { return a * 2 ^ a >> 3; }

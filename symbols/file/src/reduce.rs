@@ -8,28 +8,20 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use gimli::{AbbreviationsCacheStrategy, DebugInfoOffset, Dwarf, DwoId, Unit, UnitOffset, UnitRef};
+use gimli::{AbbreviationsCacheStrategy, DebugInfoOffset, Dwarf, DwoId, Unit, UnitRef};
 use rustc_hash::FxHashMap;
+use symbols::whole::{
+    LINE_OF_ADDRESS, Origins, Piece, PlaceKey, UNIT_BYTES_MAX, WholeUnit, pieces,
+};
+use symbols::{DebugInfo, Locations, SymbolIndex, frames_of};
 
 use super::ReadAt;
 use super::builder::{Builder, FrameRow};
 use super::elf::{Base, DebugSections, Elf, ElfError, SectionReader, SharedFile, Symbols};
-use super::functions::CompiledFunction;
 use super::split::{
     Package, SplitFiles, sections_of_unit, split_id, split_sections, unit_of, unit_path,
 };
 use super::trailer::{Detail, Facts};
-use crate::debug_info::{
-    CodeRange, DebugInfo, Locations, UNIT_BYTES_MAX, UnitTables, is_rust, range_of,
-};
-use crate::frames::frames_of;
-use crate::functions::Location;
-use crate::lines::{LineStart, LineTable, file_name};
-use crate::origins::Origins;
-use crate::symbol_index::SymbolIndex;
-
-/// The line of a frame whose line is that of each address.
-const LINE_OF_ADDRESS: u32 = u32::MAX;
 
 /// Why no symbol file was made.
 #[derive(Debug, thiserror::Error)]
@@ -193,33 +185,6 @@ pub fn reduce_split<S: ReadAt>(
     Ok(Reduced { facts, damaged_units, split_units, missing_units, missing_shared })
 }
 
-/// Addresses from `start` to `end` that belong to the same range, or to none.
-#[derive(Clone, Copy, Debug)]
-struct Piece {
-    start: u32,
-    end: u32,
-    range: Option<CodeRange>,
-}
-
-/// Divides the addresses from 0 to the last one into pieces, each with the range that counts there.
-fn pieces(ranges: &[CodeRange]) -> Vec<Piece> {
-    let bounds =
-        ranges.iter().flat_map(|range| [range.start, range.start.saturating_add(range.bytes)]);
-    let mut bounds: Vec<u32> = bounds.chain([0]).collect();
-    bounds.sort_unstable();
-    bounds.dedup();
-    let ends = bounds.iter().skip(1).copied().chain([u32::MAX]);
-    let mut pieces: Vec<Piece> = Vec::new();
-    for (&start, end) in bounds.iter().zip(ends) {
-        let range = range_of(ranges, start.into());
-        match pieces.last_mut() {
-            Some(last) if last.range == range => last.end = end,
-            _ => pieces.push(Piece { start, end, range }),
-        }
-    }
-    pieces
-}
-
 struct Reducer<'f, S> {
     builder: Builder,
     symbols: Option<&'f Symbols>,
@@ -239,11 +204,7 @@ struct Reducer<'f, S> {
 /// Key of frames: all that they depend on, apart from the line of the innermost one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 struct FramesKey {
-    /// The compiled function's entry.
-    function: Option<u32>,
-    innermost: Option<usize>,
-    /// The file of the line, by index.
-    file: Option<u64>,
+    place: PlaceKey,
     symbol: Option<(u32, u32)>,
 }
 
@@ -256,25 +217,15 @@ enum KnownFrames {
     ByLine(FrameRow),
 }
 
-/// One unit, while its addresses are named.
-struct OpenUnit<'u, 's> {
-    unit: UnitRef<'u, SectionReader<'s>>,
-    tables: UnitTables,
-    functions: FxHashMap<u32, Option<CompiledFunction>>,
-    lines: FxHashMap<u32, Vec<LineStart>>,
-    rust: bool,
-}
-
 impl<'f, S: ReadAt> Reducer<'f, S> {
     fn add_all(&mut self, dwarf: &Dwarf<SectionReader<'f>>) -> Result<(), ReduceError> {
         let info = DebugInfo::read(dwarf);
         let mut origins = Origins::of_all(dwarf);
-        let mut pieces = pieces(&info.units);
-        let target = |piece: &Piece| piece.range.map(|range| range.target);
+        let mut pieces = pieces(&info);
         // Each unit is parsed once.
-        pieces.sort_by_key(|piece| (target(piece), piece.start));
-        for of_unit in pieces.chunk_by(|a, b| target(a) == target(b)) {
-            let Some(offset) = target(&of_unit[0]) else {
+        pieces.sort_by_key(|piece| (piece.unit, piece.start));
+        for of_unit in pieces.chunk_by(|a, b| a.unit == b.unit) {
+            let Some(offset) = of_unit[0].unit else {
                 self.add_symbols(of_unit)?;
                 continue;
             };
@@ -307,7 +258,7 @@ impl<'f, S: ReadAt> Reducer<'f, S> {
             }
             self.missing_units += 1;
         }
-        match OpenUnit::read(unit, origins) {
+        match WholeUnit::read(unit, origins) {
             Ok(open) => self.add_unit(&open, pieces),
             Err(_) => self.add_damaged(pieces),
         }
@@ -360,7 +311,7 @@ impl<'f, S: ReadAt> Reducer<'f, S> {
         // Its entries refer to each other.
         let mut origins = Origins::of_few();
         let unit = UnitRef::new(&dwarf, &unit);
-        let Ok(open) = OpenUnit::read(unit, &mut origins) else { return Ok(false) };
+        let Ok(open) = WholeUnit::read(unit, &mut origins) else { return Ok(false) };
         self.add_unit(&open, pieces)?;
         Ok(true)
     }
@@ -383,25 +334,22 @@ impl<'f, S: ReadAt> Reducer<'f, S> {
         Ok(())
     }
 
-    fn add_unit(&mut self, open: &OpenUnit<'_, '_>, pieces: &[Piece]) -> Result<(), ReduceError> {
+    fn add_unit(
+        &mut self,
+        open: &WholeUnit<'_, SectionReader<'_>>,
+        pieces: &[Piece],
+    ) -> Result<(), ReduceError> {
         let boundaries = open.boundaries();
         let mut known: FxHashMap<FramesKey, KnownFrames> = FxHashMap::default();
         for piece in pieces {
             for start in self.boundaries_in(piece, &boundaries) {
-                let line = open.line_at(start);
-                let function = range_of(&open.tables.functions, start.into());
-                let compiled = function.and_then(|function| open.functions.get(&function.target));
-                let key = FramesKey {
-                    function: function.map(|function| function.target),
-                    innermost: compiled
-                        .and_then(|compiled| compiled.as_ref()?.innermost_at(start.into())),
-                    file: line.map(|line| line.file),
-                    symbol: self.index.find(start).map(|symbol| (symbol.start, symbol.bytes)),
-                };
+                let place = open.place_at(start);
+                let symbol = self.index.find(start).map(|symbol| (symbol.start, symbol.bytes));
+                let key = FramesKey { place: place.key, symbol };
                 let frames = match known.get(&key) {
                     Some(frames) => *frames,
                     None => {
-                        let locations = open.locations_at(start, function, line);
+                        let locations = open.locations_at(start, place.key);
                         let frames = self.frames_at(&locations, start)?;
                         known.insert(key, frames);
                         frames
@@ -410,8 +358,7 @@ impl<'f, S: ReadAt> Reducer<'f, S> {
                 let innermost = match frames {
                     KnownFrames::Fixed(innermost) => innermost,
                     KnownFrames::ByLine(row) => {
-                        let line = line.map_or(0, |line| line.line);
-                        self.builder.intern(FrameRow { line, ..row })?
+                        self.builder.intern(FrameRow { line: place.line, ..row })?
                     }
                 };
                 self.builder.add_range(start, innermost)?;
@@ -489,73 +436,6 @@ fn unit_at<'s>(
         return Ok(None);
     }
     dwarf.unit(header).map(Some)
-}
-
-impl<'u, 's> OpenUnit<'u, 's> {
-    fn read(
-        unit: UnitRef<'u, SectionReader<'s>>,
-        origins: &mut Origins<SectionReader<'s>>,
-    ) -> gimli::Result<OpenUnit<'u, 's>> {
-        let tables = UnitTables::read(unit)?;
-        let mut functions = FxHashMap::default();
-        for function in &tables.functions {
-            let offset = UnitOffset(function.target as usize);
-            let read = || CompiledFunction::read(unit, offset, origins).ok();
-            functions.entry(function.target).or_insert_with(read);
-        }
-        let mut lines = FxHashMap::default();
-        for sequence in tables.lines.sequences() {
-            let read = || LineTable::starts_of(unit, *sequence).unwrap_or_default();
-            lines.entry(sequence.target).or_insert_with(read);
-        }
-        Ok(OpenUnit { unit, tables, functions, lines, rust: is_rust(unit) })
-    }
-
-    /// Every address at which something may begin, sorted.
-    fn boundaries(&self) -> Vec<u32> {
-        let edges = |ranges: &[CodeRange]| -> Vec<u32> {
-            let both = ranges.iter().flat_map(|r| [r.start, r.start.saturating_add(r.bytes)]);
-            both.collect()
-        };
-        let mut boundaries = edges(&self.tables.functions);
-        boundaries.extend(edges(self.tables.lines.sequences()));
-        let compiled = self.functions.values().flatten().flat_map(CompiledFunction::boundaries);
-        let lines = self.lines.values().flatten().map(|line| line.address);
-        boundaries.extend(compiled.chain(lines).filter_map(|address| u32::try_from(address).ok()));
-        boundaries.sort_unstable();
-        boundaries.dedup();
-        boundaries
-    }
-
-    fn line_at(&self, address: u32) -> Option<LineStart> {
-        let sequence = range_of(self.tables.lines.sequences(), address.into())?;
-        let starts = self.lines.get(&sequence.target)?;
-        let after = starts.partition_point(|start| start.address <= u64::from(address));
-        starts.get(after.checked_sub(1)?).copied()
-    }
-
-    /// The functions at an address, with [`LINE_OF_ADDRESS`] as the line of the innermost one if it
-    /// has one.
-    fn locations_at(
-        &self,
-        address: u32,
-        function: Option<CodeRange>,
-        line: Option<LineStart>,
-    ) -> Locations {
-        let mut functions = match function.map(|function| self.functions.get(&function.target)) {
-            Some(Some(Some(compiled))) => compiled.locations_at(address.into()),
-            // Damaged.
-            Some(_) => return Locations::default(),
-            None => vec![Location::default()],
-        };
-        let file = line.and_then(|line| file_name(self.unit, line.file).ok());
-        if let (Some(innermost), Some(file)) = (functions.last_mut(), file) {
-            innermost.file = file;
-            innermost.line = LINE_OF_ADDRESS;
-        }
-        functions.iter_mut().for_each(Location::move_home);
-        Locations { functions, rust: self.rust }
-    }
 }
 
 #[cfg(test)]

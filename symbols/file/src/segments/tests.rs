@@ -10,7 +10,7 @@ use profiler_core::CodePlace;
 use proptest::prelude::*;
 
 use super::*;
-use crate::file::{SymbolFile, reduce};
+use crate::{SymbolFile, reduce};
 
 /// Prints its mappings, and the address of each function below.
 const MAIN: &str = r#"

@@ -7,11 +7,10 @@ use std::path::PathBuf;
 
 use gimli::{EndianSlice, LittleEndian, Relocate, RelocateReader, SectionId};
 use miniz_oxide::inflate::decompress_to_vec_zlib_with_limit;
+use symbols::{ENTRY_BYTES, SECTIONS, SymbolTable};
 
 use super::ReadAt;
 use super::segments::{PROGRAM_HEADER_BYTES, Segments};
-use crate::SECTIONS;
-use crate::symbol_index::{ENTRY_BYTES, SymbolTable};
 
 /// Sections that lead to functions in a file of split debug information.
 const SPLIT_SECTIONS: [SectionId; 7] = [

@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use gimli::{
     DebugCuIndex, Dwarf, DwoId, Reader as _, SectionId, Unit, UnitIndex, UnitRef, UnitType,
 };
+use symbols::text;
+use symbols::whole::{UNIT_BYTES_MAX, UNITS_MAX};
 
 use super::ReadAt;
 use super::elf::{DebugSections, Elf, ElfError, SectionReader};
 use super::reduce::{ReduceError, dwarf_of};
-use crate::debug_info::{UNIT_BYTES_MAX, UNITS_MAX};
-use crate::text;
 
 /// The files that have parts of a program's debug information.
 pub struct SplitFiles<'f, S> {

@@ -7,7 +7,6 @@
 mod blocks;
 mod builder;
 mod elf;
-mod functions;
 mod lookup;
 mod reduce;
 mod segments;
