@@ -1,4 +1,4 @@
-//! Details and phases of tasks on their way to the ledger and to callbacks, with names by number.
+//! Details and phases of tasks on their way to the ledger and to an observer, with names by number.
 
 use std::cmp::Reverse;
 use std::sync::Arc;

@@ -30,7 +30,9 @@
 //! | `ship` | yes | `Agent`: shipping to a collector over gRPC |
 //! | `tokio-io` | with `ship` | [`TransferReader`] and [`TransferWriter`] around tokio's readers and writers |
 //! | `tracing-layer` | no | `TaskLayer`: spans of `tracing` as tasks |
-//! | `diagnostics` | no | `diagnostics`: callbacks, profilers, a progress bar and plots in this process |
+//!
+//! The crate `emberline-diagnostics` has callbacks, profilers, a progress bar and plots in this process, without a
+//! collector.
 //!
 //! Without `ship` there is no network code, and [`AgentBuilder::start_local`] records into memory.
 //!
@@ -62,8 +64,6 @@ mod clock;
 #[cfg(sampler)]
 mod control;
 mod detail;
-#[cfg(feature = "diagnostics")]
-pub mod diagnostics;
 mod fork;
 #[cfg(all(sampler, emberline_fuzzing))]
 #[doc(hidden)]
@@ -72,11 +72,11 @@ pub mod fuzzing;
 mod ledger;
 #[cfg(sampler)]
 mod local;
-#[cfg(any(sampler, feature = "diagnostics", feature = "ship"))]
 mod log;
 mod memory_report;
 mod mode;
 mod naming;
+pub mod observe;
 mod overhead;
 mod progress;
 mod recording;
@@ -94,7 +94,6 @@ mod sampler;
 mod ship;
 #[cfg(all(sampler, feature = "ship"))]
 mod shipping;
-#[cfg(any(sampler, feature = "diagnostics"))]
 mod spawn;
 mod spill;
 mod start_error;

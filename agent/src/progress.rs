@@ -20,8 +20,8 @@ use crate::{clock, wanted};
 /// }
 /// ```
 ///
-/// For a progress bar in this process's own terminal see `diagnostics::ProgressBar`, which counts
-/// what `diagnostics::run` expects.
+/// For a progress bar in this process's own terminal see `ProgressBar` of `emberline-diagnostics`, which counts
+/// what its `run` expects.
 pub fn expect_tasks(name: impl AsRef<str>, tasks: u64) {
     if wanted::by_agent() {
         let name = bounded_name(name.as_ref()).into();

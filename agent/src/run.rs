@@ -27,7 +27,7 @@ pub(crate) fn next_id() -> u64 {
 /// drop(nightly);
 /// ```
 ///
-/// `diagnostics::run` is something else: it groups the tasks of this process for its own callbacks
+/// `emberline_diagnostics::run` is something else: it groups the tasks of this process for its own callbacks
 /// and progress bars, without a collector.
 pub fn mark_run(name: impl AsRef<str>) -> RunGuard {
     let run = wanted::by_agent().then(|| {

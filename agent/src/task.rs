@@ -6,8 +6,6 @@ mod future;
 mod handle;
 #[cfg(feature = "tracing-layer")]
 mod layer;
-#[cfg(not(feature = "diagnostics"))]
-mod no_hooks;
 mod phase;
 mod running;
 mod scope;
@@ -27,23 +25,12 @@ pub use self::future::{TaskFuture, TaskFutureExt};
 pub use self::handle::{TaskHandle, TaskScope, current_task};
 #[cfg(feature = "tracing-layer")]
 pub use self::layer::TaskLayer;
-#[cfg(not(feature = "diagnostics"))]
-use self::no_hooks as hooks;
 pub use self::phase::{Phase, PhaseFuture, PhaseFutureExt, PhaseGuard, phase};
 use self::running::{QueueTime, Running, TaskOptions, begin_here, end_here, with_here};
 use self::thread::ScopeNumber;
 use crate::detail::Detail;
-#[cfg(feature = "diagnostics")]
-use crate::diagnostics::hooks;
 use crate::registry::{self, NameId};
 use crate::{clock, wanted};
-
-/// Returns the name of the innermost task of this thread.
-#[cfg(feature = "diagnostics")]
-pub(crate) fn current_name() -> Option<Arc<str>> {
-    let name = thread::current().name;
-    (name != NameId::NONE).then(|| registry::name(name))
-}
 
 /// Returns the id of the innermost task of this thread.
 pub(crate) fn current_id() -> Option<TaskId> {

@@ -1,12 +1,11 @@
-//! The consumers of task events: an agent, callbacks of `diagnostics`, both or
-//! nobody. While nobody does, a guard costs two loads and does nothing.
+//! The consumers of task events: an agent, an observer, both or nobody. While nobody does, a guard costs two loads and does nothing.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
 static WANTED_BY: AtomicU8 = AtomicU8::new(0);
 
 const AGENT: u8 = 1;
-const CALLBACKS: u8 = 2;
+const OBSERVER: u8 = 2;
 
 /// The consumers of task events at one moment.
 #[derive(Clone, Copy)]
@@ -24,8 +23,8 @@ impl WantedBy {
     }
 
     #[inline]
-    pub(crate) fn callbacks(self) -> bool {
-        cfg!(feature = "diagnostics") && self.0 & CALLBACKS != 0
+    pub(crate) fn observer(self) -> bool {
+        self.0 & OBSERVER != 0
     }
 }
 
@@ -35,11 +34,10 @@ pub(crate) fn by_agent() -> bool {
     WantedBy::now().agent()
 }
 
-/// Whether any callback is registered: one load.
+/// Whether there is an observer: one load.
 #[inline]
-#[cfg(feature = "diagnostics")]
-pub(crate) fn by_callbacks() -> bool {
-    WantedBy::now().callbacks()
+pub(crate) fn by_observer() -> bool {
+    WantedBy::now().observer()
 }
 
 /// Whether anybody consumes task events: one load.
@@ -53,13 +51,12 @@ pub(crate) fn set_agent(wanted: bool) {
     set(AGENT, wanted);
 }
 
-/// The first callback is registered, or the last one removed.
-#[cfg(feature = "diagnostics")]
-pub(crate) fn set_callbacks(wanted: bool) {
-    set(CALLBACKS, wanted);
+/// An observer is set or removed.
+pub(crate) fn set_observer(wanted: bool) {
+    set(OBSERVER, wanted);
 }
 
-/// In a forked child: nobody consumes events until an agent or a callback is added there.
+/// In a forked child: nobody consumes events until an agent or an observer is added there.
 pub(crate) fn reset() {
     WANTED_BY.store(0, Ordering::Release);
 }

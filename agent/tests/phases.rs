@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
 use allocation_counter::measure;
-use emberline_agent::diagnostics::{self, Callbacks};
+use emberline_agent::observe::{TaskEnd, set_observer};
 use emberline_agent::{
     AgentBuilder, Phase, PhaseFutureExt as _, Recording, TaskFutureExt as _, current_task, phase,
     task,
@@ -332,14 +332,15 @@ fn details_are_in_the_record() {
     assert_eq!(silent.detail, None);
 }
 
-/// Callbacks use the same guards and see the same record.
+/// Observers use the same guards and see the same record.
 #[test]
-fn callbacks_see_details_and_phases() {
+fn observers_see_details_and_phases() {
+    static SEEN: Mutex<Vec<TaskRecord>> = Mutex::new(Vec::new());
+    fn keep(_: &TaskRecord) -> Option<TaskEnd> {
+        Some(Box::new(|task| lock(&SEEN).push(task.clone())))
+    }
     let _turn = lock(&common::TURN);
-    let seen: Arc<Mutex<Vec<TaskRecord>>> = Arc::default();
-    let keep = seen.clone();
-    let callbacks = Callbacks::new().posttask(move |task, _| lock(&keep).push(task.clone()));
-    let scope = diagnostics::scope(callbacks);
+    set_observer(Some(keep));
     let mut load = task("load").attempt(3).queued_for(Duration::from_secs(1)).start();
     drop(phase(Phase::DiskRead));
     let reading = phase("decode");
@@ -347,12 +348,32 @@ fn callbacks_see_details_and_phases() {
     load.handle().result_type("Row");
     drop(load);
     drop(reading);
-    drop(scope);
-    let seen = lock(&seen);
+    set_observer(None);
+    let seen = lock(&SEEN);
     let [load] = &seen[..] else { panic!("{seen:?}") };
     assert_eq!(names(load), ["queue", "disk-read", "decode"]);
     let detail = load.detail.as_ref().unwrap();
     assert_eq!((detail.attempt, detail.result_bytes, &*detail.type_name), (3, Some(4), "Row"));
+}
+
+#[test]
+fn a_panic_of_an_observer_stays_in_it() {
+    static ENDS: Mutex<Vec<String>> = Mutex::new(Vec::new());
+    fn panic_twice(task: &TaskRecord) -> Option<TaskEnd> {
+        assert_ne!(&*task.key, "start");
+        Some(Box::new(|task| {
+            lock(&ENDS).push(task.key.to_string());
+            assert_ne!(&*task.key, "end");
+        }))
+    }
+    let _turn = lock(&common::TURN);
+    set_observer(Some(panic_twice));
+    for key in ["start", "end", "last"] {
+        drop(task("load").key(key).start());
+    }
+    set_observer(None);
+    drop(task("load").key("unseen").start());
+    assert_eq!(*lock(&ENDS), ["end", "last"]);
 }
 
 /// On a thread that has done both before.

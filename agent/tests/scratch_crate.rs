@@ -1,5 +1,5 @@
 //! The agent as a stranger uses it: a crate outside this workspace depends on `emberline-agent` by
-//! path, and builds and runs each program of `agent/examples/`. Once as it is, and once with
+//! path, and builds and runs each program of `agent/examples/` and `agent/diagnostics/examples/`. Once as it is, and once with
 //! `--cfg emberline_no_sampler`, which is the agent of platforms without a sampler.
 //!
 //! The crate's dependencies are those that the examples name, offline and at the versions of this
@@ -65,15 +65,17 @@ impl Scratch {
         let programs = directory.path().join("src/bin");
         fs::create_dir_all(&programs).unwrap();
         let mut examples = Vec::new();
-        for entry in fs::read_dir(agent.join("examples")).unwrap() {
+        let folders = ["examples", "diagnostics/examples"];
+        for entry in folders.into_iter().flat_map(|it| fs::read_dir(agent.join(it)).unwrap()) {
             let path = entry.unwrap().path();
             fs::copy(&path, programs.join(path.file_name().unwrap())).unwrap();
             examples.push(path.file_stem().unwrap().to_str().unwrap().to_owned());
         }
+        let diagnostics = agent.join("diagnostics");
         let manifest = format!(
             "[package]\nname = \"scratch\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\n\
-             [dependencies]\nemberline-agent = {{ path = {agent:?}, \
-             features = [\"diagnostics\", \"tracing-layer\"] }}{DEPENDENCIES}\n\
+             [dependencies]\nemberline-agent = {{ path = {agent:?}, features = [\"tracing-layer\"] }}\n\
+             emberline-diagnostics = {{ path = {diagnostics:?} }}{DEPENDENCIES}\n\
              [profile.dev]\ndebug = false\n\n[workspace]\n"
         );
         fs::write(directory.path().join("Cargo.toml"), manifest).unwrap();

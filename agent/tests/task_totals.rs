@@ -6,12 +6,11 @@
 #[allow(unused, reason = "other tests use the rest")]
 mod common;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use emberline_agent::diagnostics::{self, Callbacks};
-use emberline_agent::{AgentBuilder, Phase, Recording, phase, task};
+use emberline_agent::observe::{TaskEnd, set_observer};
+use emberline_agent::{AgentBuilder, Phase, Recording, TaskRecord, phase, task};
 use profiler_core::bucket::{bucket, bucket_middle_ns};
 use profiler_core::{NodeId, Outcome, Profile, Weight};
 
@@ -31,13 +30,13 @@ fn tasks_beyond_the_row_limit_are_summed() {
     const TASKS: u64 = 2_000;
     let _turn = lock(&common::TURN);
     // An independent count of every duration.
-    let seen: Arc<AtomicU64> = Arc::default();
-    let add = seen.clone();
-    let callbacks = Callbacks::new().posttask(move |task, _| {
-        let duration = task.stop.unwrap().since_ns(task.start);
-        add.fetch_add(duration, Ordering::Relaxed);
-    });
-    let scope = diagnostics::scope(callbacks);
+    static SEEN_NS: AtomicU64 = AtomicU64::new(0);
+    fn add(_: &TaskRecord) -> Option<TaskEnd> {
+        Some(Box::new(|task| {
+            SEEN_NS.fetch_add(task.stop.unwrap().since_ns(task.start), Ordering::Relaxed);
+        }))
+    }
+    set_observer(Some(add));
     let agent = AgentBuilder::default().task_rows_per_second(100).start_local().unwrap();
     let long = task("long").start();
     for number in 0..TASKS {
@@ -50,7 +49,7 @@ fn tasks_beyond_the_row_limit_are_summed() {
         agent.recording().tasks.iter().any(|row| *row.name == *"long")
     });
     drop(long);
-    drop(scope);
+    set_observer(None);
     let recording = agent.finish();
     let (rows, sums, ok_ns) = counts(&recording, "short", Outcome::Ok);
     assert_eq!(rows + sums, TASKS - TASKS / 100);
@@ -61,7 +60,7 @@ fn tasks_beyond_the_row_limit_are_summed() {
     assert_eq!((recording.aggregated_tasks, recording.lost_tasks), (sums + erred_sums, 0));
     let (long_rows, _, long_ns) = counts(&recording, "long", Outcome::Ok);
     assert_eq!(long_rows, 1);
-    assert_eq!(ok_ns + erred_ns + long_ns, seen.load(Ordering::Relaxed));
+    assert_eq!(ok_ns + erred_ns + long_ns, SEEN_NS.load(Ordering::Relaxed));
     let phases = recording.totals.iter().flat_map(|it| &it.phases);
     assert_eq!(phases.map(|it| u64::from(it.count)).sum::<u64>(), sums + erred_sums);
     for totals in &recording.totals {

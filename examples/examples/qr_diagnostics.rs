@@ -10,11 +10,11 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use agent::diagnostics::{
-    self, Cache, CacheProfiler, CachedValue, Profiler, ProgressBar, ResourceProfiler, visualize,
-};
 use agent::task;
 use anyhow::ensure;
+use diagnostics::{
+    self, Cache, CacheProfiler, CachedValue, Profiler, ProgressBar, ResourceProfiler, visualize,
+};
 use ndarray::Array2;
 
 const BLOCKS: usize = 10;

@@ -17,7 +17,7 @@ use self::process::Process;
 use crate::{clock, memory_report};
 
 /// The unit of times in `/proc`: a hundredth of a second for every program on Linux.
-pub(crate) const TICK_NS: u64 = 10_000_000;
+const TICK_NS: u64 = 10_000_000;
 
 /// Shortest period that gets a sample of its own when an agent ends.
 const LAST_PERIOD_NS_MIN: u64 = 1_000_000;
@@ -153,7 +153,7 @@ fn read_promptly(
 }
 
 /// Reads a CPU-time clock, in nanoseconds; `None` for a process that has ended.
-pub(crate) fn cpu_clock_ns(clock: ClockId) -> Option<u64> {
+fn cpu_clock_ns(clock: ClockId) -> Option<u64> {
     let time = clock_gettime(clock).ok()?;
     let seconds = u64::try_from(time.tv_sec()).ok()?;
     let rest = u64::try_from(time.tv_nsec()).ok()?;

@@ -1,5 +1,5 @@
 //! Stands in for `sys` on platforms without a sampler: the standard library has all that guards and
-//! callbacks need.
+//! observers need.
 
 pub(crate) mod clock {
     use std::sync::OnceLock;

@@ -1,5 +1,7 @@
 //! References to tasks, for work that a thread hands to other threads.
 
+use std::sync::Arc;
+
 use profiler_core::TaskId;
 
 use super::TaskGuard;
@@ -46,6 +48,12 @@ pub fn current_task() -> TaskHandle {
 pub struct TaskHandle(pub(super) TaskRef);
 
 impl TaskHandle {
+    /// Returns the name of the task, unless the handle is empty.
+    #[must_use]
+    pub fn name(&self) -> Option<Arc<str>> {
+        (self.0.name != NameId::NONE).then(|| registry::name(self.0.name))
+    }
+
     /// Returns the id of the task, unless the handle is empty.
     pub(crate) fn id(&self) -> Option<TaskId> {
         self.0.id.map(TaskId::from)

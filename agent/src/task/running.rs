@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use profiler_core::{Outcome, PHASES, TaskId, TaskRecord, Timestamp};
 
-use super::hooks::{self, Observed};
 use super::thread::{ScopeNumber, THREAD, TaskRef, Thread};
 use crate::clock;
 use crate::detail::{self, Detail};
+use crate::observe::{self, Observed};
 use crate::registry::{
     self, LocalTaskId, NameId, ROWS_BEYOND_STARTS, ROWS_FOR_KNOWN_ENDS, Row, TaskRow,
 };
@@ -56,7 +56,7 @@ pub(super) struct Running {
     start: Timestamp,
     pub(super) key: Option<Arc<str>>,
     detail: Option<Box<Detail>>,
-    /// Set if callbacks saw the start, so that they see the end too. Boxed, because a guard is moved
+    /// Set if the observer saw the start, so that it sees the end too. Boxed, because a guard is moved
     /// where it is made.
     observed: Option<Box<Observed>>,
     /// The thread of the start, only if the task may end on another one: changing a shared reference
@@ -70,7 +70,7 @@ pub(super) struct Running {
 }
 
 impl Running {
-    /// Starts a task that may end on another thread: it is reported to the agent and the callbacks, and
+    /// Starts a task that may end on another thread: it is reported to the agent and the observer, and
     /// samples are not affected. `None` on a thread whose locals are already gone.
     pub(super) fn begin(name: NameId, mut options: TaskOptions) -> Option<Running> {
         let begin = |thread: &Thread| {
@@ -84,11 +84,11 @@ impl Running {
         THREAD.try_with(begin).ok()
     }
 
-    /// Reports the start to the callbacks, and the queue time before it.
+    /// Reports the start to the observer, and the queue time before it.
     fn announce_start(&mut self, thread: &Thread, queued: Option<QueueTime>) {
-        if WantedBy::now().callbacks() {
+        if WantedBy::now().observer() {
             let record = self.record(None, Outcome::Running);
-            self.observed = hooks::task_began(&record).map(Box::new);
+            self.observed = observe::task_began(&record).map(Box::new);
         }
         if let Some(queued) = queued {
             let since = Some(queued.since(self.start));
@@ -111,7 +111,7 @@ impl Running {
         }
         let stop = clock::now();
         thread.end_phases_of(self.id, stop);
-        if self.observed.is_some() && wanted.callbacks() {
+        if self.observed.is_some() && wanted.observer() {
             self.announce_end(stop, outcome);
         }
         if to_agent {
@@ -123,7 +123,7 @@ impl Running {
     fn announce_end(&mut self, stop: Timestamp, outcome: Outcome) {
         if let Some(observed) = self.observed.take() {
             let record = self.record(Some(stop), outcome);
-            hooks::task_ended(*observed, record, self.detail.as_deref());
+            observe::task_ended(*observed, record, self.detail.as_deref());
         }
     }
 
@@ -148,7 +148,7 @@ impl Running {
         link.push(Row::Task(TaskRow { id, parent, start, stop, key, detail, name, outcome }));
     }
 
-    /// Returns the task as callbacks see it.
+    /// Returns the task as the observer sees it.
     fn record(&self, stop: Option<Timestamp>, outcome: Outcome) -> TaskRecord {
         let here = || THREAD.try_with(|thread| thread.link().cell.thread.clone()).ok();
         let thread = self.thread.clone().or_else(here);
@@ -261,7 +261,7 @@ pub(super) fn begin_here(
         let started = StartedTask::begin(thread, name, options.as_deref());
         let queued = options.as_ref().and_then(|options| options.queued);
         match options.take() {
-            None if !WantedBy::now().callbacks() => {
+            None if !WantedBy::now().observer() => {
                 push_running(thread, started.running(name, None))
             }
             options => push_announced(thread, started.running(name, options), queued),

@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use profiler_core::Timestamp;
 
-use super::hooks;
 use super::running::ScopedTask;
 use super::scope::FuturePhase;
 use crate::detail::Interval;
@@ -16,7 +15,7 @@ use crate::registry::{
 };
 use crate::sys::queue::Writer;
 use crate::wanted::WantedBy;
-use crate::{clock, fork};
+use crate::{clock, fork, observe};
 
 /// A reference to a task, or to none, for samples and child tasks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,8 +40,8 @@ pub(super) fn record_result(task: LocalTaskId, bytes: Option<u64>, type_name: Na
         let row = Row::Result(ResultRow { task, bytes, type_name });
         let _ = THREAD.try_with(|thread| thread.link().push_reserving(ROWS_FOR_ENDS, row));
     }
-    if wanted.callbacks() {
-        hooks::note_result(task.into(), bytes, type_name);
+    if wanted.observer() {
+        observe::note_result(task.into(), bytes, type_name);
     }
 }
 
@@ -298,7 +297,7 @@ impl Thread {
         }
     }
 
-    /// Reports an interval of a phase to the agent and the callbacks, if it has a start.
+    /// Reports an interval of a phase to the agent and the observer, if it has a start.
     pub(super) fn push_phase(
         &self,
         task: TaskRef,
@@ -319,8 +318,8 @@ impl Thread {
                 cell.spill.add_phase(task.name, phase, start, stop);
             }
         }
-        if wanted.callbacks() {
-            hooks::note_phase(id.into(), Interval { phase, start, stop });
+        if wanted.observer() {
+            observe::note_phase(id.into(), Interval { phase, start, stop });
         }
     }
 }

@@ -100,8 +100,13 @@ pub(super) const DOC: CargoCommand = CargoCommand {
 };
 
 /// The crates that a user's program depends on.
-pub(super) const PUBLISHED: [&str; 4] =
-    ["emberline-profiler-core", "emberline-symbols", "emberline-tls", "emberline-agent"];
+pub(super) const PUBLISHED: [&str; 5] = [
+    "emberline-profiler-core",
+    "emberline-symbols",
+    "emberline-tls",
+    "emberline-agent",
+    "emberline-diagnostics",
+];
 
 /// Removes what [`PACKAGE`] compiled before. Cargo takes a version of a package for unchangeable.
 pub(super) const CLEAN_PACKAGES: CargoCommand = CargoCommand {

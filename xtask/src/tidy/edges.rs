@@ -18,6 +18,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("symbols", &["profiler-core"]),
     ("symbol-files", &["profiler-core", "symbols"]),
     ("agent", &["profiler-core", "symbols", "tls"]),
+    ("diagnostics", &["profiler-core", "agent"]),
     ("collector", &["profiler-core", "api", "flamegraph", "import", "tls"]),
     // An example depends on what a user's program would depend on.
     ("examples", &["profiler-core", "flamegraph", "agent"]),

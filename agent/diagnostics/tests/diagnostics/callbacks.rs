@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Waker};
 
-use emberline_agent::diagnostics::{
-    self, Callback, Callbacks, Profiler, Registration, RunInfo, State, TaskRecord,
-};
 use emberline_agent::{AgentBuilder, current_task, task};
+use emberline_diagnostics::{
+    self as diagnostics, Callback, Callbacks, Profiler, Registration, RunInfo, State, TaskRecord,
+};
 
 use crate::{Heard, turn};
 

@@ -6,10 +6,10 @@ use profiler_core::Timestamp;
 use profiler_core::limits::bounded_name;
 use rustc_hash::FxHashMap;
 
-use super::hooks::{CallbackSnapshot, Calls};
-use crate::fork::PerProcess;
+use super::registry::{CallbackSnapshot, Calls};
+use crate::process::PerProcess;
 use crate::sync::lock;
-use crate::{clock, wanted};
+use emberline_agent::observe;
 
 /// Describes a run: a period of many tasks that belong together, for example one evaluation. Callbacks
 /// see its start and its end, and a [`ProgressBar`](super::ProgressBar) shows its progress.
@@ -19,7 +19,8 @@ use crate::{clock, wanted};
 /// tasks are added, and callbacks see only the outer run.
 ///
 /// ```
-/// use emberline_agent::{diagnostics, task};
+/// use emberline_agent::task;
+/// use emberline_diagnostics as diagnostics;
 ///
 /// let sum = diagnostics::run("sums").expect("add", 3).during(|| {
 ///     let add = |number: u64| {
@@ -77,11 +78,11 @@ impl RunBuilder {
     }
 
     fn open(self) -> Option<Opened> {
-        if !wanted::by_callbacks() {
+        if !observe::is_observed() {
             return None;
         }
         let calls = Calls::begin()?;
-        let info = RunInfo { name: self.name, start: clock::now() };
+        let info = RunInfo { name: self.name, start: observe::now() };
         let state = State::new(Some(info.clone()), &self.expected);
         {
             let mut current = lock(current());

@@ -1,12 +1,14 @@
 //! Local diagnostics: a progress bar while tasks run, then a page with when each ran and what the
-//! process used. No agent, no collector. Needs the feature `diagnostics` of `emberline-agent`.
+//! process used. No agent, no collector.
 //!
 //! The first argument is the file to write; without one it is in the directory of temporary files.
 
 use std::path::PathBuf;
 
-use emberline_agent::diagnostics::{self, Profiler, ProgressBar, ResourceProfiler, visualize};
 use emberline_agent::task;
+use emberline_diagnostics::{
+    self as diagnostics, Profiler, ProgressBar, ResourceProfiler, visualize,
+};
 
 const BLOCKS: u64 = 40;
 

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use profiler_core::limits::bounded_name;
 
 use super::cache_event::{CacheEvent, CacheItem};
-use super::hooks::Calls;
-use crate::{clock, task, wanted};
+use super::registry::Calls;
+use emberline_agent::{current_task, observe};
 
 /// Describes a cache of values of type `V`, whose events the program reports.
 ///
@@ -18,7 +18,7 @@ use crate::{clock, task, wanted};
 /// ```
 /// use std::collections::HashMap;
 ///
-/// use emberline_agent::diagnostics::{self, CacheProfiler, CachedValue};
+/// use emberline_diagnostics::{self as diagnostics, CacheProfiler, CachedValue};
 ///
 /// let profiler = CacheProfiler::bytes();
 /// let scope = diagnostics::scope(profiler.clone());
@@ -69,7 +69,7 @@ impl<V: 'static> Cache<V> {
     /// Reports that `value` is in the cache from now on, until [`Cache::removed`] with the same key. It
     /// replaces a value of the same key.
     pub fn inserted(&self, key: impl AsRef<str>, value: &V) {
-        if wanted::by_callbacks() {
+        if observe::is_observed() {
             self.notify_removed(key.as_ref());
             // `removed` identifies the value by its key.
             std::mem::forget(self.notify_inserted(key.as_ref(), value));
@@ -78,28 +78,28 @@ impl<V: 'static> Cache<V> {
 
     /// Reports that the value of `key` has left the cache.
     pub fn removed(&self, key: impl AsRef<str>) {
-        if wanted::by_callbacks() {
+        if observe::is_observed() {
             self.notify_removed(key.as_ref());
         }
     }
 
     /// Reports a lookup that found `key`.
     pub fn hit(&self, key: impl AsRef<str>) {
-        if wanted::by_callbacks() {
+        if observe::is_observed() {
             notify(&CacheEvent::Hit { cache: &self.name, key: &bounded_name(key.as_ref()) });
         }
     }
 
     /// Reports a lookup that did not find `key`.
     pub fn miss(&self, key: impl AsRef<str>) {
-        if wanted::by_callbacks() {
+        if observe::is_observed() {
             notify(&CacheEvent::Miss { cache: &self.name, key: &bounded_name(key.as_ref()) });
         }
     }
 
     fn notify_inserted(&self, key: &str, value: &V) -> Option<CachedEntry> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
-        if !wanted::by_callbacks() {
+        if !observe::is_observed() {
             return None;
         }
         let entry = CachedEntry {
@@ -111,8 +111,8 @@ impl<V: 'static> Cache<V> {
             cache: &entry.cache,
             key: &entry.key,
             number: entry.number,
-            at: clock::now(),
-            task: task::current_name(),
+            at: observe::now(),
+            task: current_task().name(),
             value,
             bytes: (self.bytes)(value),
         }));
@@ -121,7 +121,7 @@ impl<V: 'static> Cache<V> {
 
     fn notify_removed(&self, key: &str) {
         let key = &*bounded_name(key);
-        notify(&CacheEvent::Removed { cache: &self.name, key, number: None, at: clock::now() });
+        notify(&CacheEvent::Removed { cache: &self.name, key, number: None, at: observe::now() });
     }
 }
 
@@ -185,10 +185,10 @@ struct CachedEntry {
 
 impl Drop for CachedEntry {
     fn drop(&mut self) {
-        if wanted::by_callbacks() {
+        if observe::is_observed() {
             let number = Some(self.number);
             let CachedEntry { cache, key, .. } = &*self;
-            notify(&CacheEvent::Removed { cache, key, number, at: clock::now() });
+            notify(&CacheEvent::Removed { cache, key, number, at: observe::now() });
         }
     }
 }

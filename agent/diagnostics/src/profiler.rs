@@ -19,7 +19,7 @@ const TASKS_MAX: usize = 1_000_000;
 /// [`Profiler::clear`]. Clones share their results.
 ///
 /// ```
-/// use emberline_agent::diagnostics::{self, Profiler};
+/// use emberline_diagnostics::{self as diagnostics, Profiler};
 ///
 /// let profiler = Profiler::new();
 /// let scope = diagnostics::scope(profiler.clone());

@@ -1,10 +1,10 @@
 //! Local diagnostics: observe this process's tasks without a collector, a network or an agent.
 //!
-//! They use the same instrumentation as the agent: [`task`](crate::task()) guards, futures, handles and
+//! They use the same instrumentation as the agent: [`task`](emberline_agent::task()) guards, futures, handles and
 //! spans. Without a callback they cost each task one load.
 //!
 //! ```no_run
-//! use emberline_agent::diagnostics::{self, ProgressBar, Profiler, ResourceProfiler, visualize};
+//! use emberline_diagnostics::{self as diagnostics, ProgressBar, Profiler, ResourceProfiler, visualize};
 //! use emberline_agent::task;
 //!
 //! let profiler = Profiler::new();
@@ -21,7 +21,7 @@
 //!     });
 //! }
 //! visualize(&[&profiler, &resources], "sums.html")?;
-//! # Ok::<(), diagnostics::VisualizeError>(())
+//! # Ok::<(), emberline_diagnostics::VisualizeError>(())
 //! ```
 //!
 //! | | |
@@ -42,7 +42,7 @@
 //! ```
 //! use std::sync::mpsc::sync_channel;
 //!
-//! use emberline_agent::diagnostics::{self, Callbacks, Outcome};
+//! use emberline_diagnostics::{self as diagnostics, Callbacks, Outcome};
 //! use emberline_agent::task;
 //!
 //! let (sender, failures) = sync_channel(1_000);
@@ -67,15 +67,17 @@ mod cache;
 mod cache_event;
 mod cache_profiler;
 mod callback;
-pub(crate) mod hooks;
 mod period;
 mod plot;
+mod process;
 mod profiler;
+mod registry;
 mod resources;
 mod run;
-#[cfg(sampler)]
+mod sync;
+#[cfg(target_os = "linux")]
 mod usage;
-#[cfg(not(sampler))]
+#[cfg(not(target_os = "linux"))]
 #[path = "usage_unsupported.rs"]
 mod usage;
 
@@ -91,6 +93,11 @@ pub use self::plot::{Plot, VisualizeError, visualize};
 pub use self::profiler::{Profiler, TaskData};
 pub use self::resources::{ResourceData, ResourceProfiler};
 pub use self::run::{Counts, Run, RunBuilder, RunInfo, State, run};
+
+/// Compiles and runs the example of the crate's README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
 
 /// Seconds since the Unix epoch, to about a quarter of a microsecond, the precision of an `f64`.
 fn epoch_seconds(time: Timestamp) -> f64 {

@@ -3,8 +3,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 
-use emberline_agent::diagnostics::{self, Callbacks, Counts, State};
 use emberline_agent::{TaskGuard, task};
+use emberline_diagnostics::{self as diagnostics, Callbacks, Counts, State};
 use proptest::prelude::*;
 
 use crate::{Heard, lock, turn};

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use super::callback::Callback;
 use super::run::{Counts, RunInfo, State};
-use crate::spawn::spawn;
 use crate::sync::lock;
+use emberline_agent::observe::spawn_thread;
 
 /// Largest width of the bar, in characters.
 const WIDTH_MAX: usize = 1_000;
@@ -31,7 +31,7 @@ const INTERVAL_MIN: Duration = Duration::from_millis(1);
 /// ```
 /// use std::time::Duration;
 ///
-/// use emberline_agent::diagnostics::{self, ProgressBar};
+/// use emberline_diagnostics::{self as diagnostics, ProgressBar};
 ///
 /// let bar = ProgressBar::new().minimum(Duration::from_secs(1));
 /// let _scope = diagnostics::scope(bar.clone());
@@ -214,7 +214,7 @@ impl Drawer {
                 }
             }
         };
-        let thread = spawn("progress", body);
+        let thread = spawn_thread("progress", body);
         if let Err(error) = &thread {
             tracing::warn!("progress is not shown: {error}");
         }

@@ -24,7 +24,7 @@ type Metric = Arc<dyn Fn(&CacheItem<'_>) -> f64 + Send + Sync>;
 /// [`CacheProfiler::clear`]. Clones share their results.
 ///
 /// ```
-/// use emberline_agent::diagnostics::{self, CacheProfiler};
+/// use emberline_diagnostics::{self as diagnostics, CacheProfiler};
 ///
 /// let rows = CacheProfiler::by("rows", |item| {
 ///     item.value::<Vec<u64>>().map_or(0.0, |rows| rows.len() as f64)

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use profiler_core::TaskRecord;
 
 use super::cache_event::CacheEvent;
-use super::hooks;
+use super::registry;
 use super::run::{RunInfo, State};
-use crate::fork;
+use emberline_agent::observe::fork_generation;
 
 /// Methods that are called when tasks and runs start and end. The default methods do nothing.
 ///
@@ -21,7 +21,7 @@ use crate::fork;
 /// again. Callbacks do not see tasks that a callback itself starts.
 ///
 /// ```
-/// use emberline_agent::diagnostics::{self, Callback, State, TaskRecord};
+/// use emberline_diagnostics::{self as diagnostics, Callback, State, TaskRecord};
 ///
 /// struct PrintKeys;
 ///
@@ -113,7 +113,7 @@ impl<C: Callback + ?Sized> Callback for Arc<C> {
 /// Clones of the built-in profilers share their results: move one into the scope, and read the other.
 ///
 /// ```
-/// use emberline_agent::diagnostics::{self, Profiler};
+/// use emberline_diagnostics::{self as diagnostics, Profiler};
 ///
 /// let profiler = Profiler::new();
 /// {
@@ -123,9 +123,9 @@ impl<C: Callback + ?Sized> Callback for Arc<C> {
 /// assert_eq!(&*profiler.results()[0].key, "load-17");
 /// ```
 pub fn scope(callback: impl Callback + 'static) -> Scope {
-    let entry = hooks::entry(callback);
+    let entry = registry::entry(callback);
     entry.call("enter", |callback| callback.enter());
-    Scope { number: hooks::add(entry), generation: fork::generation() }
+    Scope { number: registry::add(entry), generation: fork_generation() }
 }
 
 /// The time in which a callback is called; made by [`scope`]. It may move between threads.
@@ -139,8 +139,8 @@ pub struct Scope {
 impl Drop for Scope {
     fn drop(&mut self) {
         // A forked child has a copy of this, but no callbacks.
-        if self.generation == fork::generation()
-            && let Some(entry) = hooks::remove(self.number)
+        if self.generation == fork_generation()
+            && let Some(entry) = registry::remove(self.number)
         {
             entry.call("exit", |callback| callback.exit());
         }
@@ -149,13 +149,13 @@ impl Drop for Scope {
 
 /// Calls `callback` from now on, until [`unregister`].
 pub fn register(callback: impl Callback + 'static) -> Registration {
-    Registration(hooks::add(hooks::entry(callback)))
+    Registration(registry::add(registry::entry(callback)))
 }
 
 /// Removes a callback that [`register`] added, and returns whether it was still registered. Calls that
 /// other threads have started may still be running.
 pub fn unregister(registration: Registration) -> bool {
-    let removed = hooks::remove(registration.0);
+    let removed = registry::remove(registration.0);
     if let Some(entry) = &removed {
         entry.call("exit", |callback| callback.exit());
     }
@@ -175,7 +175,7 @@ type OnCache = Box<dyn Fn(&CacheEvent<'_>) + Send + Sync>;
 /// A [`Callback`] of closures, each of them optional.
 ///
 /// ```
-/// use emberline_agent::diagnostics::{self, Callbacks};
+/// use emberline_diagnostics::{self as diagnostics, Callbacks};
 ///
 /// let registration = diagnostics::register(
 ///     Callbacks::new()

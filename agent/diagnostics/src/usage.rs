@@ -4,10 +4,11 @@ use std::fs;
 
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeVal;
-use nix::time::{ClockId, clock_getcpuclockid};
+use nix::time::{ClockId, clock_getcpuclockid, clock_gettime};
 use nix::unistd::Pid;
 
-use crate::resources::{TICK_NS, cpu_clock_ns};
+/// The unit of times in `/proc`: a hundredth of a second for every program on Linux.
+const TICK_NS: u64 = 10_000_000;
 
 /// Most descendants of the process that are counted.
 const DESCENDANTS_MAX: usize = 4096;
@@ -167,6 +168,13 @@ fn descendants_among(process: u32, parents: &[(u32, u32)]) -> Vec<u32> {
         looked_at += 1;
     }
     all.split_off(1)
+}
+
+fn cpu_clock_ns(clock: ClockId) -> Option<u64> {
+    let time = clock_gettime(clock).ok()?;
+    let seconds = u64::try_from(time.tv_sec()).ok()?;
+    let rest = u64::try_from(time.tv_nsec()).ok()?;
+    Some(seconds.saturating_mul(1_000_000_000).saturating_add(rest))
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 use std::process::Command;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use emberline_agent::diagnostics::{self, ResourceData, ResourceProfiler};
+use emberline_diagnostics::{self as diagnostics, ResourceData, ResourceProfiler};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::time::{ClockId, clock_gettime};
 

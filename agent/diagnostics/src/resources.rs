@@ -12,9 +12,9 @@ use super::callback::Callback;
 use super::run::{RunInfo, State};
 use super::usage::{self, Usage};
 use super::{ObservedPeriod, epoch_seconds};
-use crate::clock;
-use crate::spawn::spawn;
 use crate::sync::lock;
+use emberline_agent::observe;
+use emberline_agent::observe::spawn_thread;
 
 /// Most rows: eleven days at one per second. Later ones are only counted.
 const ROWS_MAX: usize = 1_000_000;
@@ -30,7 +30,7 @@ const INTERVAL_MIN: Duration = Duration::from_millis(1);
 /// if it is short. Clones share their results.
 ///
 /// ```
-/// use emberline_agent::diagnostics::{self, ResourceProfiler};
+/// use emberline_diagnostics::{self as diagnostics, ResourceProfiler};
 ///
 /// let resources = ResourceProfiler::new();
 /// drop(diagnostics::scope(resources.clone()));
@@ -178,14 +178,14 @@ impl Tracker {
         let (started, has_started) = sync_channel::<()>(1);
         let body = move || {
             let mut rate = Rate::default();
-            results.keep(rate.row(usage::of_process_and_children(), clock::now()));
+            results.keep(rate.row(usage::of_process_and_children(), observe::now()));
             let _ = started.send(());
             while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(interval) {
-                results.keep(rate.row(usage::of_process_and_children(), clock::now()));
+                results.keep(rate.row(usage::of_process_and_children(), observe::now()));
             }
-            results.keep(rate.row(usage::of_process_and_children(), clock::now()));
+            results.keep(rate.row(usage::of_process_and_children(), observe::now()));
         };
-        match spawn("resources", body) {
+        match spawn_thread("resources", body) {
             Ok(thread) => {
                 // The first row is before anything that the program does from here on.
                 let _ = has_started.recv();

@@ -33,14 +33,14 @@ use super::resources::ResourceProfiler;
 /// If the file name has another extension, or the file cannot be written.
 ///
 /// ```no_run
-/// use emberline_agent::diagnostics::{CacheProfiler, Profiler, ResourceProfiler, visualize};
+/// use emberline_diagnostics::{CacheProfiler, Profiler, ResourceProfiler, visualize};
 ///
 /// let tasks = Profiler::new();
 /// let resources = ResourceProfiler::new();
 /// let caches = CacheProfiler::bytes();
 /// // … scopes of all three, and the work …
 /// visualize(&[&tasks, &resources, &caches], "run.html")?;
-/// # Ok::<(), emberline_agent::diagnostics::VisualizeError>(())
+/// # Ok::<(), emberline_diagnostics::VisualizeError>(())
 /// ```
 pub fn visualize(profilers: &[&dyn Plot], path: impl AsRef<Path>) -> Result<(), VisualizeError> {
     let path = path.as_ref();

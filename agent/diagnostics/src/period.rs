@@ -2,7 +2,7 @@
 
 use profiler_core::Timestamp;
 
-use crate::clock;
+use emberline_agent::observe;
 
 /// When a profiler's scope started and ended; empty if it had none.
 #[derive(Clone, Copy, Debug, Default)]
@@ -13,10 +13,10 @@ pub struct ObservedPeriod {
 
 impl ObservedPeriod {
     pub(super) fn starting_now() -> ObservedPeriod {
-        ObservedPeriod { from: Some(clock::now()), to: None }
+        ObservedPeriod { from: Some(observe::now()), to: None }
     }
 
     pub(super) fn end_now(&mut self) {
-        self.to = Some(clock::now());
+        self.to = Some(observe::now());
     }
 }

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use emberline_agent::diagnostics::{
-    self, CacheProfiler, Plot, Profiler, ResourceProfiler, VisualizeError, visualize,
-};
 use emberline_agent::task;
+use emberline_diagnostics::{
+    self as diagnostics, CacheProfiler, Plot, Profiler, ResourceProfiler, VisualizeError, visualize,
+};
 
 use crate::turn;
 

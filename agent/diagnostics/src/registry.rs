@@ -1,25 +1,20 @@
 //! The registered callbacks, and the calls to them.
 //!
-//! The task path calls this module only if callbacks are registered, which costs it one load
-//! ([`WantedBy`](crate::wanted::WantedBy)). A callback runs outside every lock, so it may register others
+//! The agent calls this module only if callbacks are registered, which costs a task one load. A callback runs outside every lock, so it may register others
 //! and start tasks; the callbacks do not see these tasks.
 
 use std::any::Any;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 
-use profiler_core::{Outcome, TaskId, TaskRecord};
-use rustc_hash::FxHashMap;
+use emberline_agent::observe::{self, TaskEnd, TaskObserver};
+use profiler_core::{Outcome, TaskRecord};
 
 use super::callback::Callback;
+use super::process::PerProcess;
 use super::run::State;
-use crate::detail::{self, Detail, Interval, Phases};
-use crate::fork::{self, PerProcess};
-use crate::registry::NameId;
-use crate::sync::lock;
-use crate::wanted;
 
 /// A registered callback.
 pub(super) struct Entry {
@@ -76,7 +71,6 @@ pub(super) fn entry(callback: impl Callback + 'static) -> Arc<Entry> {
 
 /// Registers `entry` and returns its number.
 pub(super) fn add(entry: Arc<Entry>) -> u64 {
-    fork::watch();
     let number = entry.number;
     change(|entries| entries.push(entry));
     number
@@ -98,7 +92,7 @@ fn change(change: impl FnOnce(&mut Vec<Arc<Entry>>)) {
     let mut changed = Vec::clone(&entries);
     change(&mut changed);
     // Inside the lock, or removing the last callback could race with adding the first.
-    wanted::set_callbacks(!changed.is_empty());
+    observe::set_observer((!changed.is_empty()).then_some(task_began as TaskObserver));
     *entries = Arc::new(changed);
 }
 
@@ -154,7 +148,7 @@ impl Calls {
 
     pub(super) fn snapshot(&self) -> CallbackSnapshot {
         let last_number = self.entries.last().map_or(0, |entry| entry.number);
-        CallbackSnapshot { last_number, generation: fork::generation() }
+        CallbackSnapshot { last_number, generation: observe::fork_generation() }
     }
 }
 
@@ -168,82 +162,23 @@ pub(super) struct CallbackSnapshot {
 impl CallbackSnapshot {
     /// Whether the start was in this process, not in the one that it was forked from.
     pub(super) fn is_here(self) -> bool {
-        self.generation == fork::generation()
+        self.generation == observe::fork_generation()
     }
 }
 
-/// State of a running task that callbacks have seen.
-#[derive(Debug)]
-pub(crate) struct Observed {
-    callbacks: CallbackSnapshot,
-    /// State of the run in which it started.
-    state: State,
-}
-
-/// Most running tasks with notes; callbacks do not see the phases of more.
-const NOTED_MAX: usize = 100_000;
-
-/// Facts recorded about a running task since its start, for the callbacks at its end.
-#[derive(Debug, Default)]
-struct Notes {
-    phases: Phases,
-    result_bytes: Option<u64>,
-    type_name: NameId,
-}
-
-/// Returns the notes of this process.
-fn notes() -> &'static Mutex<FxHashMap<TaskId, Notes>> {
-    static NOTES: PerProcess<Mutex<FxHashMap<TaskId, Notes>>> = PerProcess::new();
-    NOTES.get()
-}
-
-/// Records an interval of a phase.
-pub(crate) fn note_phase(task: TaskId, interval: Interval) {
-    if let Some(notes) = lock(notes()).get_mut(&task) {
-        notes.phases.add(interval);
-    }
-}
-
-/// Records a task's result, as set by a handle.
-pub(crate) fn note_result(task: TaskId, bytes: Option<u64>, type_name: NameId) {
-    if let Some(notes) = lock(notes()).get_mut(&task) {
-        notes.result_bytes = bytes.or(notes.result_bytes);
-        notes.type_name = if type_name == NameId::NONE { notes.type_name } else { type_name };
-    }
-}
-
-/// Calls `pretask` for a task's start.
-pub(crate) fn task_began(task: &TaskRecord) -> Option<Observed> {
+/// Calls `pretask` for a task's start. Returns what calls `posttask` at its end, on the callbacks that saw the start.
+fn task_began(task: &TaskRecord) -> Option<TaskEnd> {
     let calls = Calls::begin()?;
-    let mut notes = lock(notes());
-    if notes.len() < NOTED_MAX {
-        notes.insert(task.id, Notes::default());
-    }
-    drop(notes);
     let state = State::current();
     state.count_start(&task.name);
     calls.call("pretask", |callback| callback.pretask(task, &state));
-    Some(Observed { callbacks: calls.snapshot(), state })
+    let snapshot = calls.snapshot();
+    Some(Box::new(move |task| task_ended(snapshot, &state, task)))
 }
 
-/// Calls `posttask` on the callbacks that saw the matching `pretask`. `detail` is the part of the
-/// details that the task itself has.
-pub(crate) fn task_ended(observed: Observed, mut task: TaskRecord, task_detail: Option<&Detail>) {
-    let Observed { callbacks, state } = observed;
-    if !callbacks.is_here() {
-        return;
-    }
-    if let Some(noted) = lock(notes()).remove(&task.id) {
-        let phases = noted.phases.intervals(task.start, task.stop);
-        let mut all = task_detail.cloned();
-        if noted.result_bytes.is_some() || noted.type_name != NameId::NONE {
-            all.get_or_insert_default().set_result(noted.result_bytes, noted.type_name);
-        }
-        task.detail = detail::task_detail(all.as_ref(), phases);
-    }
-    let task = &task;
+fn task_ended(snapshot: CallbackSnapshot, state: &State, task: &TaskRecord) {
     state.count_end(&task.name, matches!(task.outcome, Outcome::Failed | Outcome::Panicked));
     if let Some(calls) = Calls::begin() {
-        calls.call_snapshot(callbacks, "posttask", |callback| callback.posttask(task, &state));
+        calls.call_snapshot(snapshot, "posttask", |callback| callback.posttask(task, state));
     }
 }

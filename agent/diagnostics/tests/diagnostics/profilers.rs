@@ -4,10 +4,10 @@ use std::io::Write;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use emberline_agent::diagnostics::{
-    self, CacheProfiler, Outcome, Profiler, ProgressBar, ResourceProfiler,
-};
 use emberline_agent::task;
+use emberline_diagnostics::{
+    self as diagnostics, CacheProfiler, Outcome, Profiler, ProgressBar, ResourceProfiler,
+};
 
 use crate::{lock, turn};
 
