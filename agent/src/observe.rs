@@ -1,6 +1,5 @@
-//! What a crate needs that observes the tasks of its own process, as `emberline-diagnostics` does: their starts and
-//! ends, and the clock, thread and forks that the agent uses itself.
-//!
+//! For crates that observe the tasks of their own process, as `emberline-diagnostics` does: starts and ends of tasks,
+//! and the clock, thread and forks that the agent uses itself.
 //! An observer sees the same starts and ends that an agent records, and needs no agent. While there is neither, a
 //! task costs two loads.
 //!

@@ -1,4 +1,4 @@
-//! What every part of the collector stands on: its limits, its clock, locks with an order, heartbeats for the watchdog,
+//! The ground of every part of the collector: its limits, its clock, locks with an order, heartbeats for the watchdog,
 //! and rate limits for log lines. Knows no profile, no store and no socket.
 
 #![allow(

@@ -17,7 +17,7 @@ pub trait Refusal: Display {
     }
 }
 
-/// Whose mistake it is.
+/// The kind of mistake.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reason {
     /// The request is wrong.

@@ -1,5 +1,5 @@
-//! What a collector knows and how that changes: sessions, windows, tasks, the log of what it acknowledged, and the
-//! tables that become of it. Knows no query and no socket.
+//! The data of a collector and its changes: sessions, windows, tasks, the log of acknowledged flushes, and their
+//! sealing into tables. Knows no query and no socket.
 
 #![allow(
     missing_docs,

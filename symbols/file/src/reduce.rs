@@ -11,7 +11,7 @@ use std::rc::Rc;
 use gimli::{AbbreviationsCacheStrategy, DebugInfoOffset, Dwarf, DwoId, Unit, UnitRef};
 use rustc_hash::FxHashMap;
 use symbols::whole::{
-    LINE_OF_ADDRESS, Origins, Piece, PlaceKey, UNIT_BYTES_MAX, WholeUnit, pieces,
+    AttributionKey, LINE_OF_ADDRESS, Origins, Piece, UNIT_BYTES_MAX, WholeUnit, pieces,
 };
 use symbols::{DebugInfo, Locations, SymbolIndex, frames_of};
 
@@ -204,7 +204,7 @@ struct Reducer<'f, S> {
 /// Key of frames: all that they depend on, apart from the line of the innermost one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 struct FramesKey {
-    place: PlaceKey,
+    place: AttributionKey,
     symbol: Option<(u32, u32)>,
 }
 
@@ -343,7 +343,7 @@ impl<'f, S: ReadAt> Reducer<'f, S> {
         let mut known: FxHashMap<FramesKey, KnownFrames> = FxHashMap::default();
         for piece in pieces {
             for start in self.boundaries_in(piece, &boundaries) {
-                let place = open.place_at(start);
+                let place = open.attribution_at(start);
                 let symbol = self.index.find(start).map(|symbol| (symbol.start, symbol.bytes));
                 let key = FramesKey { place: place.key, symbol };
                 let frames = match known.get(&key) {

@@ -1,4 +1,4 @@
-//! Which unit counts where.
+//! The unit that counts at each address.
 
 use crate::debug_info::{CodeRange, DebugInfo, range_of};
 

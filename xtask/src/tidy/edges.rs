@@ -19,7 +19,15 @@ const EDGES: &[(&str, &[&str])] = &[
     ("symbol-files", &["profiler-core", "symbols"]),
     ("agent", &["profiler-core", "symbols", "tls"]),
     ("diagnostics", &["profiler-core", "agent"]),
-    ("collector", &["profiler-core", "api", "flamegraph", "import", "tls"]),
+    // The collector, from the lowest floor up. Only `front` and `collector` know sockets.
+    ("collector-base", &["profiler-core"]),
+    ("naming", &["profiler-core", "symbol-files", "collector-base"]),
+    ("shares", &["profiler-core", "collector-base"]),
+    ("store", &["profiler-core", "collector-base", "naming"]),
+    ("front", &["profiler-core", "api", "tls", "collector-base", "shares"]),
+    ("state", STATE),
+    ("query", QUERY),
+    ("collector", COLLECTOR),
     // An example depends on what a user's program would depend on.
     ("examples", &["profiler-core", "flamegraph", "agent"]),
     (
@@ -48,6 +56,27 @@ const EDGES: &[(&str, &[&str])] = &[
     ("fault-simulation", &["profiler-core", "agent", "collector", "simulation"]),
     // The programs that benchmarks run.
     ("load", &["profiler-core", "agent"]),
+];
+
+const STATE: &[&str] =
+    &["profiler-core", "api", "import", "collector-base", "naming", "shares", "store"];
+
+const QUERY: &[&str] =
+    &["profiler-core", "api", "flamegraph", "collector-base", "naming", "store", "state"];
+
+const COLLECTOR: &[&str] = &[
+    "profiler-core",
+    "api",
+    "flamegraph",
+    "import",
+    "tls",
+    "collector-base",
+    "naming",
+    "shares",
+    "store",
+    "front",
+    "state",
+    "query",
 ];
 
 const FREE: &[&str] =

@@ -1,4 +1,4 @@
-//! What a receiver of pushed profiles reads: exports of `flamegraph`, imported again.
+//! Input of a receiver of pushed profiles: exports of `flamegraph`, imported again.
 
 use flamegraph::testing::{hostile_profiles, profile};
 use flamegraph::{ExportOptions, OtlpRequest, collapsed, pprof, pushed_pprof};
