@@ -1,10 +1,10 @@
 //! Files of other profilers, as `emberline import` reads them.
 
-use import::{ImportError, ImportFormat, ImportOptions, Imported, import};
 use flamegraph::{ExportOptions, collapsed, firefox, pprof, speedscope};
 use fuzz::Target;
 use fuzz::mutation::Shape;
 use fuzz::parts;
+use import::{ImportError, ImportFormat, ImportOptions, Imported, import};
 
 /// A byte that chooses the format, or its detection, then the file.
 pub(crate) const IMPORTS: Target = Target { name: "imports", shape: Shape::Bytes, run, seeds };

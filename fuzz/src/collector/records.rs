@@ -80,8 +80,9 @@ fn records_of(file: &[u8]) -> Vec<Vec<u8>> {
 }
 
 fn seeds() -> Vec<(String, Vec<u8>)> {
-    let golden = include_bytes!("../../../collector/src/store/wal/golden/00000000000000000001.wal");
-    let store = include_bytes!("../../../collector/store/golden/store-1/wal/00000000000000000003.wal");
+    let golden = include_bytes!("../../../collector/store/src/wal/golden/00000000000000000001.wal");
+    let store =
+        include_bytes!("../../../collector/store/golden/store-1/wal/00000000000000000003.wal");
     let mut seeds = Vec::new();
     for (name, file) in [("golden", &golden[..]), ("store", &store[..])] {
         let records = parts::join(&records_of(file));
