@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use super::QueryError;
 use super::table_reader::{PieceFile, ScanFilter, TableReader};
-use super::weight_sums::Sums;
+use crate::profiles::weight_sums::Sums;
 use state::sum_cluster::{ClusterRequest, SamplePiece, StoreSamples, SumCluster};
 use store::{Piece, SumTable};
 

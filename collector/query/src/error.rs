@@ -5,8 +5,8 @@ use flamegraph::SelectorError;
 use profiler_core::Timestamp;
 use profiler_core::limits::{INTERVAL_MAX, INTERVAL_MIN, bounded};
 
-use super::label_matchers::MatcherError;
-use super::time::format_time;
+use crate::parameters::label_matchers::MatcherError;
+use crate::parameters::time::format_time;
 
 /// Longest echo of an input, in bytes.
 const ECHO_BYTES_MAX: usize = 200;

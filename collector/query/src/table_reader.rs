@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use profiler_core::{NodeId, TimeRange, Timestamp, WorkerId};
 
 use super::QueryError;
-use super::tasks::seconds_touched;
+use crate::tasks::seconds_touched;
 use base::id_set::IdSet;
 use base::log_limit::{Admitted, LineLimit};
 use state::CollectorState;

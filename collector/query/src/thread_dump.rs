@@ -7,7 +7,7 @@ use profiler_core::wire::ThreadDump;
 use profiler_core::{Epoch, Frame, FrameKind, NodeId, State, ThreadKind, ThreadSnapshot, WorkerId};
 
 use super::QueryError;
-use super::params::{Filters, Params, known_tasks, known_workers};
+use crate::parameters::params::{Filters, Params, known_tasks, known_workers};
 use base::limits::THREAD_DUMP_THREADS_MAX;
 use state::CollectorState;
 use state::agent_control::ThreadDumpResult;

@@ -6,8 +6,8 @@ use std::collections::HashMap;
 use api::{LabelCount, WorkerName, WorkerNamesAnswer};
 
 use super::QueryError;
-use super::params::Params;
-use super::tasks::limit_to;
+use crate::parameters::params::Params;
+use crate::tasks::limit_to;
 use crate::Queries;
 use base::limits::{WORKER_NAMES_DEFAULT, WORKER_NAMES_MAX};
 

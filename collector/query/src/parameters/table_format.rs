@@ -1,0 +1,20 @@
+//! Formats of answers that are rows.
+
+/// A file of rows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TableFormat {
+    Csv,
+    Parquet,
+    /// Arrow IPC, in the file format.
+    Arrow,
+}
+
+impl TableFormat {
+    /// The values of `format`; `None` is JSON.
+    pub(crate) const CHOICES: [(&'static str, Option<TableFormat>); 4] = [
+        ("json", None),
+        ("csv", Some(TableFormat::Csv)),
+        ("parquet", Some(TableFormat::Parquet)),
+        ("arrow", Some(TableFormat::Arrow)),
+    ];
+}

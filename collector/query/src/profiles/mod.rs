@@ -1,0 +1,12 @@
+//! Profiles: sums of weights by stack, group, thread and time.
+
+pub(crate) mod group;
+pub(crate) mod label_series;
+pub(crate) mod profile;
+pub(crate) mod thread_profile;
+pub(crate) mod thread_time;
+pub(crate) mod timeline;
+pub(crate) mod totals;
+pub(crate) mod unnamed;
+pub(crate) mod view;
+pub(crate) mod weight_sums;

@@ -1,0 +1,95 @@
+//! Filters of events.
+
+use std::sync::Arc;
+
+use profiler_core::{Epoch, Outcome, WorkerId};
+
+use crate::QueryError;
+use crate::parameters::labels::LabelFilter;
+use crate::parameters::params::{Params, choose};
+use crate::tasks::limit;
+use base::sync::lock;
+use state::CollectorState;
+use state::events::{Event, EventKind, Subject};
+use store::rows::Names;
+
+/// The events to keep; an empty list keeps all. An event without the property that a filter names
+/// is dropped.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct EventFilter {
+    kinds: Vec<EventKind>,
+    tasks: Names,
+    workers: Names,
+    outcomes: Vec<Outcome>,
+    labels: LabelFilter,
+}
+
+impl EventFilter {
+    /// Parses the parameters. Names and labels need not be known yet.
+    pub fn parse(pairs: &[(String, String)]) -> Result<EventFilter, QueryError> {
+        let params = Params::new(pairs, &["kind", "task", "worker", "outcome", "label"])?;
+        EventFilter::of(&params)
+    }
+
+    fn of(params: &Params<'_>) -> Result<EventFilter, QueryError> {
+        let kinds = EventKind::ALL.map(|kind| (kind.name(), kind));
+        let chosen = params.many("kind")?.into_iter().map(|name| choose("kind", name, &kinds));
+        let outcomes = Outcome::ALL.map(|outcome| (outcome.name(), outcome));
+        let ended = params.many("outcome")?.into_iter();
+        let ended = ended.map(|name| choose("outcome", name, &outcomes));
+        let texts = |texts: Vec<&str>| texts.into_iter().map(str::to_owned).collect();
+        Ok(EventFilter {
+            kinds: chosen.collect::<Result<_, _>>()?,
+            tasks: texts(params.many("task")?),
+            workers: texts(params.many("worker")?),
+            outcomes: ended.collect::<Result<_, _>>()?,
+            labels: LabelFilter::parse(params)?,
+        })
+    }
+
+    /// Whether an event passes; `state` has the labels of the event's worker.
+    pub fn keeps(&self, event: &Event, state: &CollectorState) -> bool {
+        let (task, worker, outcome) = match &event.subject {
+            Subject::Task(row) => {
+                (Some(&*row.record.name), Some(&*row.worker.0), Some(row.record.outcome))
+            }
+            Subject::Worker(facts) => (None, Some(&*facts.worker.0), None),
+            Subject::Run(row) => (None, row.worker.as_ref().map(|worker| &*worker.0), None),
+            Subject::Damage { .. } | Subject::IngestStatus(_) => (None, None, None),
+        };
+        (self.kinds.is_empty() || self.kinds.contains(&event.kind))
+            && self.tasks.keeps_some(task)
+            && self.workers.keeps_some(worker)
+            && (self.outcomes.is_empty()
+                || outcome.is_some_and(|outcome| self.outcomes.contains(&outcome)))
+            && (self.labels.is_empty() || self.keeps_labels(&event.subject, state))
+    }
+
+    fn keeps_labels(&self, subject: &Subject, state: &CollectorState) -> bool {
+        let keeps = |worker: &WorkerId, epoch: Epoch| {
+            let lives = lock(&state.registry).of_worker(worker);
+            let life = lives.iter().find(|cell| cell.epoch == epoch);
+            life.is_some_and(|cell| self.labels.keeps(&lock(&cell.state).agent.labels))
+        };
+        match subject {
+            Subject::Worker(facts) => self.labels.keeps(&facts.labels),
+            Subject::Task(row) => keeps(&row.worker, row.epoch),
+            Subject::Run(row) => row.worker.as_ref().is_some_and(|worker| keeps(worker, row.epoch)),
+            Subject::Damage { .. } | Subject::IngestStatus(_) => false,
+        }
+    }
+}
+
+/// The requested recent events, the newest first.
+pub fn recent_events(
+    pairs: &[(String, String)],
+    state: &CollectorState,
+) -> Result<Vec<Arc<Event>>, QueryError> {
+    let params = Params::new(pairs, &["limit", "kind", "worker", "label"])?;
+    let limit = limit(params.one("limit")?)?;
+    let filter = EventFilter::of(&params)?;
+    let mut events = state.events.recent(usize::MAX);
+    events.retain(|event| filter.keeps(event, state));
+    events.truncate(limit);
+    Ok(events)
+}
