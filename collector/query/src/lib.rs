@@ -9,15 +9,15 @@
     reason = "a face for our own crates: names that speak for themselves need no sentence"
 )]
 
-mod profiles;
-mod tasks;
-mod parameters;
-mod telemetry;
 mod by_name;
 mod cluster_sums;
 mod error;
+mod parameters;
+mod profiles;
 pub mod significance;
 mod table_reader;
+mod tasks;
+mod telemetry;
 mod thread_dump;
 mod worker_names;
 mod workers;
@@ -26,36 +26,36 @@ use std::ops::Deref;
 
 use state::CollectorState;
 
-pub use tasks::duration_counts::DurationInterval;
-pub use tasks::duration_counts::{BucketCounts, DurationCounts};
 pub use error::QueryError;
-pub use telemetry::events::{EventFilter, recent_events};
-pub use profiles::group::GroupBy;
 pub use parameters::label_matchers::LabelMatchers;
 pub use parameters::label_scope::LabelScope;
-pub use profiles::label_series::{LabelSeries, LabelSeriesAnswer, LabelSeriesQuery};
 pub use parameters::params::{Params, RangeText};
-pub use profiles::profile::{By, Format, ProfileAnswer, ProfileQuery, Provenance, Sampling};
-pub use tasks::progress::{ProgressAnswer, ProgressQuery, ProgressRow};
-pub use telemetry::resources::{ResourceAnswer, ResourceQuery, ResourceSeries, displayed_unit};
-pub use telemetry::runs::{parse_run_start, parse_run_stop, parse_runs};
 pub use parameters::settings::parse_change;
 pub use parameters::symbol_upload::{SymbolUpload, no_parameters};
 pub use parameters::table_format::TableFormat;
+pub use parameters::time::format_time;
+pub use profiles::group::GroupBy;
+pub use profiles::label_series::{LabelSeries, LabelSeriesAnswer, LabelSeriesQuery};
+pub use profiles::profile::{By, Format, ProfileAnswer, ProfileQuery, Provenance, Sampling};
+pub use profiles::thread_profile::ThreadFilter;
+pub use profiles::thread_time::{ThreadTime, ThreadTimeAnswer, ThreadTimePart, ThreadTimeQuery};
+pub use profiles::timeline::{Series, TimelineAnswer, TimelineQuery};
+pub use profiles::totals::CollectorTotals;
+pub use profiles::unnamed::Unnamed;
 pub use table_reader::{Allowance, Cancel};
+pub use tasks::duration_counts::DurationInterval;
+pub use tasks::duration_counts::{BucketCounts, DurationCounts};
+pub use tasks::progress::{ProgressAnswer, ProgressQuery, ProgressRow};
 pub use tasks::task_columns::TaskColumns;
 pub use tasks::task_comparison::{EndedTask, EndedTasksOf, compare_ended_tasks};
 pub use tasks::task_comparison::{TaskComparison, TaskComparisonQuery};
 pub use tasks::task_durations::{DurationsFormat, TaskDurations, TaskDurationsQuery};
 pub use tasks::{SummaryRow, TaskAnswer, TaskFormat, TaskQuery, TaskSummary};
-pub use thread_dump::{ThreadDumpQuery, ThreadGroup, WorkerThreadDump};
-pub use profiles::thread_profile::ThreadFilter;
-pub use profiles::thread_time::{ThreadTime, ThreadTimeAnswer, ThreadTimePart, ThreadTimeQuery};
-pub use parameters::time::format_time;
-pub use profiles::timeline::{Series, TimelineAnswer, TimelineQuery};
-pub use profiles::totals::CollectorTotals;
+pub use telemetry::events::{EventFilter, recent_events};
+pub use telemetry::resources::{ResourceAnswer, ResourceQuery, ResourceSeries, displayed_unit};
+pub use telemetry::runs::{parse_run_start, parse_run_stop, parse_runs};
 pub use telemetry::transfers::{TransferAnswer, TransferFilter, TransferQuery, TransferSummary};
-pub use profiles::unnamed::Unnamed;
+pub use thread_dump::{ThreadDumpQuery, ThreadGroup, WorkerThreadDump};
 pub use worker_names::WorkerNamesQuery;
 pub use workers::{EpochView, FleetView, WorkersQuery, fleet, parse_workers};
 

@@ -6,9 +6,9 @@ use std::collections::HashMap;
 use api::{LabelCount, WorkerName, WorkerNamesAnswer};
 
 use super::QueryError;
+use crate::Queries;
 use crate::parameters::params::Params;
 use crate::tasks::limit_to;
-use crate::Queries;
 use base::limits::{WORKER_NAMES_DEFAULT, WORKER_NAMES_MAX};
 
 /// A query for names.

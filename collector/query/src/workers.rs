@@ -8,9 +8,9 @@ use profiler_core::wire::{AppliedSettings, v1};
 use profiler_core::{Epoch, Ticks, TimeRange, Timestamp, WorkerId};
 
 use super::QueryError;
+use crate::Queries;
 use crate::parameters::params::{Params, known_workers};
 use crate::tasks::limit_to;
-use crate::Queries;
 use base::limits::{SESSIONS_MAX, SILENT_AFTER, WORKERS_DEFAULT, nanoseconds};
 use base::sync::{lock, read};
 use state::Collector;

@@ -7,7 +7,6 @@ mod adopt;
 mod agents;
 mod answer;
 mod cluster;
-mod codec;
 mod file_paths;
 mod forward;
 #[cfg(any(test, emberline_fuzzing))]
@@ -20,17 +19,14 @@ mod http;
 mod ingest;
 mod live_profile;
 mod long_query;
-mod messages;
 mod metrics;
 mod page;
 mod profile;
 mod push;
 mod reader;
-mod retry;
 mod session;
 mod sql;
 mod sse;
-mod symbol_fetch;
 mod symbols;
 mod tables;
 mod tasks_firefox;
@@ -59,13 +55,11 @@ use self::forward::Forwarding;
 pub use self::forward::{
     EncodedTasks, ForwardContent, ForwardError, ForwardOptions, ForwardTarget,
 };
-use self::ingest::Ingest;
 pub use self::page::report_document;
 pub use self::push::ScrapeTarget;
 use self::reader::Reader;
 use self::sql::Sql;
 pub use self::sql::{SQL_CORRUPT_FILE, SqlProgram};
-use self::symbol_fetch::fetch_symbols;
 use crate::Retention;
 use base::clock::Clock;
 use base::heartbeat::Pulse;
@@ -80,6 +74,7 @@ use front::port::{Certificate, ConnectionLimits, Front, Listener};
 pub use front::port::{
     Listen, ListenError, TlsOptions, keep_files_private, raise_descriptor_limit,
 };
+use ingest::Ingest;
 use naming::{Naming, SymbolSource};
 use shares::QuotaSettings;
 use state::follow::{FollowError, FollowOptions, Follower};
@@ -87,6 +82,7 @@ use state::recovery::{DataError, StoreOptions, no_folder};
 use state::sealing::SealerThread;
 use state::sum_cluster::SumCluster;
 use state::{Collector, Settings};
+use symbols::symbol_fetch::fetch_symbols;
 
 /// The default port of a collector.
 pub const PORT_DEFAULT: u16 = 4747;

@@ -3,14 +3,10 @@
 
 mod access;
 mod agents;
-mod bodies;
 mod client;
-mod computing;
-mod connections;
-mod floods;
 mod grafana;
 mod health;
-mod long_queries;
+mod limits;
 mod metrics;
 mod origins;
 mod pages;
@@ -18,12 +14,10 @@ mod peers;
 mod profile_files;
 mod pushes;
 mod queries;
-mod quotas;
 mod ranges;
 mod readers;
 mod sequences;
 mod sessions;
-mod shared_tables;
 mod sql;
 mod stores;
 mod sum_cluster;
@@ -122,7 +116,7 @@ impl Running {
         assert_eq!(answer.status, 200, "{path}: {}", answer.body);
         assert_eq!(answer.header("content-type"), Some("application/json"));
         let body = serde_json::from_str(&answer.body).unwrap();
-        bodies::check(path, &body);
+        limits::bodies::check(path, &body);
         body
     }
 

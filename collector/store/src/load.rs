@@ -5,14 +5,14 @@ use std::sync::Arc;
 use profiler_core::{Frame, FrameId, FrameKind, NodeId, WorkerId};
 
 use super::error::StoreError;
-use super::lists::{FrameRow, NodeRow, SealedTask, WorkerRow};
 use super::manifest::{FileEntry, Manifest};
 use super::objects::Objects;
 use super::segment::{ListRow, ListSegment};
-use super::table::TableName;
 use super::tables::Tables;
 use super::versions::Versions;
+use crate::lists::{FrameRow, NodeRow, SealedTask, WorkerRow};
 use crate::rows::{ExpectedRow, LostTask, RunRow, SessionRecord, TaskRow};
+use crate::sums::table::TableName;
 use base::clock::Clock;
 use base::limits::OWNER_CLAIMS_MAX;
 use base::sync::{lock, write};

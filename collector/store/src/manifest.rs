@@ -12,8 +12,8 @@ use serde_json::value::RawValue;
 
 use super::error::StoreError;
 use super::objects::Objects;
-use super::table::TableName;
-use super::tier::{Period, Second, Tier};
+use crate::sums::table::TableName;
+use crate::sums::tier::{Period, Second, Tier};
 use base::limits::LOST_FILES_MAX;
 
 /// The store's format. A change that an older program would misread increments it.

@@ -12,16 +12,16 @@ use profiler_core::{Frame, FrameId, FrameKind, NodeId, Timestamp};
 
 use super::bucket::{self, StoreName, StorePlace, TableCache};
 use super::error::StoreError;
-use super::inspect::{Problem, StoreLocation, found_damaged, lost};
-use super::lists::{FrameRow, NodeRow, SealedTask, WorkerRow, kind_name};
 use super::load::StoredState;
 use super::manifest::{FileEntry, Manifest};
 use super::objects::{Object, Objects};
 use super::segment::{ListColumn, ListRow, open_checked};
-use super::table::TableName;
 use super::tables::Tables;
-use super::telemetry_lists::LinkRow;
+use crate::lists::telemetry_lists::LinkRow;
+use crate::lists::{FrameRow, NodeRow, SealedTask, WorkerRow, kind_name};
 use crate::rows::{ExpectedRow, LostTask, ResourceRow, RunRow, SessionRecord, TransferRow};
+use crate::sums::table::TableName;
+use crate::upkeep::inspect::{Problem, StoreLocation, found_damaged, lost};
 use base::sync::{Mutex, lock, rank};
 use naming::{Addresses, Functions, Naming};
 

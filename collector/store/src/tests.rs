@@ -19,19 +19,19 @@ use proptest::prelude::*;
 use self::fleet::{Batch, Fleet, START_S};
 use self::tree::TestTree;
 use super::error::StoreError;
-use super::maintain::MaintenanceReport;
 use super::manifest::Manifest;
 use super::objects::Objects;
-use super::recorder::{Change, Recorder, replay};
-use super::retention::Retention;
-use super::seal::SealBatch;
 use super::segment::EncodedFile;
-use super::table::TableName;
 use super::tables::Tables;
-use super::task_sums::{TaskTree, task_nodes};
-use super::tier::Period;
+use super::testing::{Change, Recorder, replay};
 use super::wal::{LocalDisk, Wal};
 use crate::rows::TaskRow;
+use crate::seal::SealBatch;
+use crate::sums::table::TableName;
+use crate::sums::task_sums::{TaskTree, task_nodes};
+use crate::sums::tier::Period;
+use crate::upkeep::maintain::MaintenanceReport;
+use crate::upkeep::retention::Retention;
 
 /// Drops nothing.
 const KEEP_ALL: Retention = Retention {
@@ -91,7 +91,7 @@ proptest! {
         tables.compact().unwrap();
         fleet.check(&tables);
         let manifest = tables.manifest();
-        let partitions = manifest.files.iter().map(|file| (file.table, super::compact::partition(file)));
+        let partitions = manifest.files.iter().map(|file| (file.table, crate::upkeep::compact::partition(file)));
         prop_assert_eq!(partitions.collect::<BTreeSet<_>>().len(), manifest.files.len());
         let (tables, loaded) = Tables::open(objects).unwrap();
         fleet.check_loaded(&loaded);

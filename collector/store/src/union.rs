@@ -11,11 +11,11 @@ use profiler_core::NodeId;
 
 use super::manifest::{FileEntry, LostFile, LostLog, Manifest};
 use super::objects::Objects;
-use super::row::WorkerNumber;
 use super::segment::{Batch, Scan};
-use super::table::{SumTable, TableName};
 use super::tables::Tables;
 use super::versions::Versions;
+use crate::sums::row::WorkerNumber;
+use crate::sums::table::{SumTable, TableName};
 use base::clock::Clock;
 use base::sync::{read, write};
 

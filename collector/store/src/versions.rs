@@ -246,8 +246,8 @@ mod tests {
 
     use super::*;
     use crate::manifest::{Envelope, FileEntry, LostFile, crc32};
-    use crate::table::{SumTable, TableName};
-    use crate::tier::{Period, Tier};
+    use crate::sums::table::{SumTable, TableName};
+    use crate::sums::tier::{Period, Tier};
 
     fn manifest(version: u64) -> Manifest {
         let file = |id| FileEntry {

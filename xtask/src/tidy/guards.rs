@@ -9,8 +9,8 @@ use super::tokens::Token;
 pub(super) const GUARDS: &str = "guards";
 
 /// The folder of the rule, and the module that has the locks.
-const INSIDE: &str = "collector/src/";
-const HOME: &str = "collector/src/sync/";
+const INSIDE: &str = "collector/";
+const HOME: &str = "collector/base/src/sync/";
 
 /// Types of the standard library that have no rank.
 const UNRANKED: [&str; 3] = ["Mutex", "RwLock", "Condvar"];
@@ -20,7 +20,8 @@ const TAKE: [&str; 4] = ["lock", "read", "write", "write_second"];
 
 /// Findings in a file of the collector that is not only for tests.
 pub(super) fn check(path: &str, tokens: &[Token]) -> Vec<Finding> {
-    let is_test = path.contains("/tests/") || path.ends_with("/tests.rs");
+    let is_test = path.contains("/tests/")
+        || ["/tests.rs", "/testing.rs"].iter().any(|end| path.ends_with(end));
     if !path.starts_with(INSIDE) || path.starts_with(HOME) || is_test {
         return Vec::new();
     }
@@ -28,7 +29,7 @@ pub(super) fn check(path: &str, tokens: &[Token]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (at, token) in tokens.iter().enumerate().filter(|(_, token)| !token.in_test) {
         let found = if UNRANKED.contains(&token.text.as_str()) && file.is_of_std(at) {
-            Some("use the lock of that name in crate::sync, which has a rank")
+            Some("use the lock of that name in base::sync, which has a rank")
         } else {
             file.outlives_its_use(at).then_some("bind this guard, or what it gives, with a `let`: it lives to the end of the statement, over later calls")
         };

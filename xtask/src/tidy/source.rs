@@ -52,12 +52,6 @@ const CONFINED: &[Confined] = &[
     },
     Confined {
         rule: "protocols",
-        patterns: &["tonic ::", "axum ::"],
-        inside: "collector/src",
-        homes: &["collector/src/serve"],
-    },
-    Confined {
-        rule: "protocols",
         patterns: &["h2 ::", "http ::", "tonic ::"],
         inside: "agent/src",
         homes: &["agent/src/ship"],
@@ -73,8 +67,8 @@ const CONFINED: &[Confined] = &[
     Confined {
         rule: "formats",
         patterns: &["parquet ::"],
-        inside: "collector/src",
-        homes: &["collector/src/store/segment"],
+        inside: "collector/store/src",
+        homes: &["collector/store/src/segment"],
     },
     Confined {
         rule: "formats",

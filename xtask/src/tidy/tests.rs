@@ -32,17 +32,6 @@ fn comments_strings_and_lints_are_not_code() {
 
 #[test]
 fn protocols_signals_and_formats_have_a_home() {
-    let code = "use tonic::Status;\nuse ::axum::Router;";
-    check_source("collector/src/serve/http.rs", code, expect![""]);
-    check_source("cli/src/main.rs", code, expect![""]);
-    check_source(
-        "collector/src/store.rs",
-        code,
-        expect![[r#"
-        collector/src/store.rs:1: `tonic::` belongs in collector/src/serve only [protocols]
-        collector/src/store.rs:2: `axum::` belongs in collector/src/serve only [protocols]
-    "#]],
-    );
     let code = "use nix::sys::signal::SigSet;";
     check_source("cli/src/main.rs", code, expect![""]);
     let ours = "use super::sys::signal::Ticket;";

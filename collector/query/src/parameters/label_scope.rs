@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use profiler_core::{Filter, StateSet};
 
+use crate::Queries;
 use crate::QueryError;
 use crate::parameters::label_matchers::LabelMatchers;
-use crate::Queries;
 use base::limits::MATCHED_TASKS_MAX;
 use state::CollectorState;
 

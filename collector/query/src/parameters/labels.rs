@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use profiler_core::{Timestamp, WorkerId};
 
+use crate::Queries;
 use crate::QueryError;
 use crate::error::echo;
 use crate::parameters::params::Params;
 use crate::parameters::suggest::nearest;
-use crate::Queries;
 use base::sync::lock;
 use state::CollectorState;
 use store::rows::Names;

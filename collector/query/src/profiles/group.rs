@@ -7,6 +7,7 @@ use std::ops::ControlFlow;
 use profiler_core::hash::KeyedMap;
 use profiler_core::{NodeId, Profile, State, Weight, WorkerId};
 
+use crate::Queries;
 use crate::QueryError;
 use crate::error::echo;
 use crate::parameters::label_scope::NO_TASK;
@@ -14,7 +15,6 @@ use crate::parameters::labels::{WorkerAttributes, known_key};
 use crate::parameters::params::Params;
 use crate::profiles::profile::{ProfileQuery, sample_columns};
 use crate::table_reader::{Cancel, ScanFilter, TableReader};
-use crate::Queries;
 use base::id_set::IdSet;
 use base::limits::{GROUPED_SUMS_MAX, GROUPS_MAX};
 use base::sync::read;

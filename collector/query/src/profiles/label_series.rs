@@ -4,12 +4,12 @@ use std::cmp::Reverse;
 
 use profiler_core::{Filter, StateSet, TimeRange, Timestamp, Weight};
 
+use crate::Queries;
 use crate::QueryError;
 use crate::parameters::label_matchers::LabelMatchers;
 use crate::parameters::label_scope::{LabelScope, TASK_LABEL};
-use crate::table_reader::Cancel;
 use crate::profiles::timeline::{Steps, TimelineAnswer, TimelineQuery};
-use crate::Queries;
+use crate::table_reader::Cancel;
 use base::limits::GROUPS_MAX;
 
 const SECOND_NS: f64 = 1e9;

@@ -8,19 +8,19 @@ use profiler_core::{
     Filter, NodeId, Profile, StateSet, ThreadKind, Ticks, TimeRange, Timestamp, WorkerId,
 };
 
+use crate::Queries;
 use crate::QueryError;
 use crate::cluster_sums::add_by_cluster;
-use crate::profiles::group::{GroupBy, profile_by_phase};
 use crate::parameters::params::{Filters, Params, choose};
-use crate::tasks::phases::parse_phases;
 use crate::parameters::range::{RANGE_NAMES, asked_range};
 use crate::parameters::table_format::TableFormat;
-use crate::table_reader::{Cancel, ScanFilter, TableReader};
+use crate::profiles::group::{GroupBy, profile_by_phase};
 use crate::profiles::thread_profile::ThreadFilter;
 use crate::profiles::unnamed::Unnamed;
 use crate::profiles::view::{VIEW_NAMES, parse_view};
 use crate::profiles::weight_sums::Sums;
-use crate::Queries;
+use crate::table_reader::{Cancel, ScanFilter, TableReader};
+use crate::tasks::phases::parse_phases;
 use base::id_set::IdSet;
 use base::limits::QUERY_BYTES_MAX;
 use base::sync::read;

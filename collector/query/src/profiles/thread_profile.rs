@@ -13,13 +13,13 @@ use profiler_core::{
     Weight, WorkerId,
 };
 
+use crate::Queries;
 use crate::QueryError;
 use crate::error::echo;
 use crate::parameters::params::Params;
+use crate::parameters::time::format_time;
 use crate::profiles::profile::{ProfileQuery, sample_columns};
 use crate::table_reader::{Cancel, ScanFilter, TableReader};
-use crate::parameters::time::format_time;
-use crate::Queries;
 use base::id_set::IdSet;
 use base::limits::{PROFILE_SECONDS_MAX as SECONDS_MAX, THREAD_PROFILE_ROWS_MAX};
 use base::sync::read;

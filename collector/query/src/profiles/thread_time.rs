@@ -7,12 +7,12 @@ use std::sync::Arc;
 use profiler_core::hash::KeyedMap;
 use profiler_core::{Filter, FrameKind, NodeId, State, TimeRange, Timestamp, WorkerId};
 
+use crate::Queries;
 use crate::QueryError;
 use crate::parameters::params::{Filters, Params, known_workers};
-use crate::profiles::profile::windows_in;
 use crate::parameters::range::{RANGE_NAMES, asked_range};
+use crate::profiles::profile::windows_in;
 use crate::table_reader::{Cancel, ScanFilter, TableReader};
-use crate::Queries;
 use base::id_set::IdSet;
 use base::limits::{THREAD_TIME_SUMS_MAX, THREAD_TIME_THREADS_MAX};
 use base::sync::read;

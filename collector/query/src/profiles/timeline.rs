@@ -6,15 +6,15 @@ use std::sync::Arc;
 
 use profiler_core::{Filter, FrameKind, NodeId, State, StateSet, TimeRange, Timestamp, Weight};
 
+use crate::Queries;
 use crate::QueryError;
 use crate::parameters::params::{Filters, Params};
-use crate::tasks::phases::parse_phases;
-use crate::profiles::profile::Provenance;
-use crate::profiles::profile::windows_in;
 use crate::parameters::range::{RANGE_NAMES, asked_range, parse_step_ns};
 use crate::parameters::table_format::TableFormat;
+use crate::profiles::profile::Provenance;
+use crate::profiles::profile::windows_in;
 use crate::table_reader::{Cancel, ScanFilter, TableReader};
-use crate::Queries;
+use crate::tasks::phases::parse_phases;
 use base::limits::{TIMELINE_SERIES_MAX, TIMELINE_STEPS_MAX};
 use base::sync::read;
 use state::CollectorState;

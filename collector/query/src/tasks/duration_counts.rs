@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use profiler_core::Timestamp;
 
-use crate::QueryError;
-use crate::tasks::ended_each::EndedTasks;
-use crate::table_reader::Cancel;
-use crate::tasks::task_durations::TaskDurationsQuery;
-use crate::profiles::timeline::{Steps, coarsest_in};
 use crate::Queries;
+use crate::QueryError;
+use crate::profiles::timeline::{Steps, coarsest_in};
+use crate::table_reader::Cancel;
+use crate::tasks::ended_each::EndedTasks;
+use crate::tasks::task_durations::TaskDurationsQuery;
 use base::limits::DURATION_BUCKETS_MAX;
 
 /// A histogram: buckets with the number of tasks in each.

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use profiler_core::bucket::bucket_middle_ns;
 use profiler_core::{Outcome, TimeRange, Timestamp};
 
+use crate::Queries;
 use crate::QueryError;
-use crate::tasks::ended_tasks::scan_ended;
 use crate::table_reader::{Cancel, TableReader};
 use crate::tasks::counts_sum;
-use crate::Queries;
+use crate::tasks::ended_tasks::scan_ended;
 use base::sync::read;
 use state::CollectorState;
 use state::ledger::{TaskFilter, TaskSnapshot, bucket, counts_in};

@@ -5,10 +5,10 @@ use std::ops::Range;
 use profiler_core::hash::KeyedMap;
 use profiler_core::{Filter, NodeId, Outcome, ThreadKind, Timestamp};
 
+use crate::Queries;
 use crate::QueryError;
 use crate::by_name::ByName;
 use crate::table_reader::{Rows, ScanFilter, TableReader};
-use crate::Queries;
 use base::sync::read;
 use state::ledger::{NameTotal, PhaseTotal, TaskFilter};
 use state::tree::TopNode;

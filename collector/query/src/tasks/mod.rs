@@ -14,15 +14,15 @@ use std::sync::Arc;
 
 use profiler_core::{Outcome, TaskTotals, TimeRange, Timestamp};
 
+use crate::Queries;
 use crate::QueryError;
 use crate::by_name::ByName;
-use crate::tasks::ended_tasks::scan_ended;
 use crate::error::echo;
 use crate::parameters::params::{Params, choose, known_tasks, known_workers};
 use crate::parameters::range::asked_range;
 use crate::parameters::table_format::TableFormat;
 use crate::table_reader::{Cancel, TableReader};
-use crate::Queries;
+use crate::tasks::ended_tasks::scan_ended;
 use base::limits::{TASK_COLUMNS_MAX, TASK_ROWS_DEFAULT, TASK_ROWS_MAX};
 use base::sync::read;
 use state::CollectorState;

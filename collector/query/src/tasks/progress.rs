@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use profiler_core::{Epoch, Outcome, TimeRange, Timestamp, WorkerId};
 
+use crate::Queries;
 use crate::QueryError;
 use crate::parameters::params::{Params, known_tasks, known_workers};
 use crate::parameters::range::{RANGE_NAMES, asked_range};
 use crate::table_reader::Cancel;
 use crate::tasks::TaskQuery;
-use crate::Queries;
 use base::limits::{AHEAD_MAX, PROGRESS_STARTS_MAX, nanoseconds};
 use base::sync::{lock, read};
 use state::CollectorState;

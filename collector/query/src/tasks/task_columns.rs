@@ -7,10 +7,10 @@ use std::sync::Arc;
 use profiler_core::hash::KeyedMap;
 use profiler_core::{Epoch, Outcome, Timestamp, WorkerId};
 
+use crate::Queries;
 use crate::QueryError;
 use crate::table_reader::Cancel;
 use crate::tasks::TaskQuery;
-use crate::Queries;
 use store::rows::TaskRow;
 
 /// Most distinct names and most distinct threads; further ones share the first entry.

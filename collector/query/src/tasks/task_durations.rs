@@ -2,13 +2,13 @@
 
 use profiler_core::{TimeRange, Timestamp};
 
+use crate::Queries;
 use crate::QueryError;
-use crate::tasks::ended_each::EndedTasks;
 use crate::parameters::params::{Params, known_tasks, known_workers};
 use crate::parameters::range::{asked_range, parse_step_ns};
-use crate::table_reader::Cancel;
 use crate::profiles::timeline::{Steps, chosen_step_ns, coarsest_in};
-use crate::Queries;
+use crate::table_reader::Cancel;
+use crate::tasks::ended_each::EndedTasks;
 use base::limits::DURATION_STEPS_DEFAULT;
 use state::CollectorState;
 use state::ledger::{DurationHistogram, TaskFilter};

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use profiler_core::{Resource, TimeRange, Timestamp};
 
+use crate::Queries;
 use crate::QueryError;
 use crate::parameters::params::{Params, choose, known_workers};
 use crate::parameters::range::{RANGE_NAMES, asked_range, asked_runs, parse_step_ns};
 use crate::parameters::table_format::TableFormat;
 use crate::table_reader::{Cancel, TableReader};
 use crate::tasks::seconds_touched;
-use crate::Queries;
 use base::limits::{RESOURCE_POINTS_DEFAULT, RESOURCE_POINTS_MAX};
 use base::sync::{lock, read};
 use state::CollectorState;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use profiler_core::hash::KeyedSet;
 use profiler_core::{Direction, Epoch, NodeId, TaskId, TimeRange, Timestamp, WorkerId};
 
+use crate::Queries;
 use crate::QueryError;
 use crate::by_name::{ByName, Name, OVERFLOW};
 use crate::parameters::params::{Params, choose, known_tasks, known_workers};
@@ -14,7 +15,6 @@ use crate::parameters::range::{RANGE_NAMES, asked_range};
 use crate::parameters::table_format::TableFormat;
 use crate::table_reader::{Cancel, ScanFilter, TableReader};
 use crate::tasks::{limit, seconds_touched};
-use crate::Queries;
 use base::limits::LINKS_IN_ANSWER_MAX;
 use base::sync::read;
 use state::CollectorState;

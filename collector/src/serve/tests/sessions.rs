@@ -163,7 +163,7 @@ async fn the_session_names_its_token_and_has_its_role() {
     let browser = Browser::log_in(&guarded, &token).await;
     let session = browser.fetch("GET /api/v1/session").await;
     let session: Value = serde_json::from_str(&session.body).unwrap();
-    bodies::check("/api/v1/session", &session);
+    super::limits::bodies::check("/api/v1/session", &session);
     let expires_ns = at(60).unix_ns() + nanoseconds(LOGIN_MAX);
     let expected = json!({
         "role": "reader", "token": token.id().to_string(), "note": "Ada <ada@example>",

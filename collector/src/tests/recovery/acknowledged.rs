@@ -14,7 +14,7 @@ use query::Queries;
 use query::{By, Cancel, Format, ProfileQuery, ThreadFilter};
 use state::sealing::SealerThread;
 use state::tree::PhaseFilter;
-use store::recorder::Recorder;
+use store::testing::Recorder;
 
 /// The newest log file of a disk, and its name.
 fn newest(files: &Files) -> (String, Vec<u8>) {

@@ -14,7 +14,7 @@ use query::fleet;
 use query::{By, Cancel, Format, ProfileAnswer, ProfileQuery, SummaryRow, TaskQuery, ThreadFilter};
 use state::tree::PhaseFilter;
 use store::Retention;
-use store::recorder::{Change, Recorder, replay};
+use store::testing::{Change, Recorder, replay};
 
 /// Nothing is ever too old.
 const FOR_EVER: Retention = Retention {

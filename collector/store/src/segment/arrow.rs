@@ -2,9 +2,9 @@
 
 use arrow_schema::{DataType, Field, Schema, TimeUnit};
 
-use super::super::table::{Column, SumTable};
 use super::column::{ListColumn, ListKind};
 use super::schema::TS;
+use crate::sums::table::{Column, SumTable};
 
 impl ListColumn {
     /// The column in a schema of Arrow.

@@ -21,14 +21,14 @@ use profiler_core::hash::KeyedSet;
 use super::super::error::StoreError;
 use super::super::manifest::FileEntry;
 use super::super::objects::{Object, Objects};
-use super::super::table::TableName;
-use super::super::tier::Period;
 use super::bytes::{ChunkBytes, FileBytes};
 use super::column::{Columns, ListColumn, ListKind, ListRow, Values};
 use super::read::open_checked;
 use super::schema::{check_facts, common_properties};
 use super::write::EncodedFile;
 use super::{bloom, decode_checked};
+use crate::sums::table::TableName;
+use crate::sums::tier::Period;
 use base::heartbeat;
 
 /// Rows of a row group: the least that is read, and in memory for each input of a merge.

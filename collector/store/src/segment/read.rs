@@ -17,12 +17,12 @@ use profiler_core::NodeId;
 use super::super::error::StoreError;
 use super::super::manifest::FileEntry;
 use super::super::objects::{Object, Objects};
-use super::super::row::{Fields, Key, Row, WorkerNumber};
-use super::super::table::{Column, SumTable};
-use super::super::tier::{Period, Tier};
 use super::bytes::{ChunkBytes, FileBytes};
 use super::decode_checked;
 use super::schema::check_facts;
+use crate::sums::row::{Fields, Key, Row, WorkerNumber};
+use crate::sums::table::{Column, SumTable};
+use crate::sums::tier::{Period, Tier};
 
 /// Most rows of a [`Batch`]: its columns fit in the L2 cache.
 const BATCH_ROWS: usize = 8_192;

@@ -9,8 +9,8 @@ use parquet::schema::parser::parse_message_type;
 use parquet::schema::types::{ColumnPath, Type};
 
 use super::super::manifest::FORMAT;
-use super::super::table::{Column, SumTable};
-use super::super::tier::Tier;
+use crate::sums::table::{Column, SumTable};
+use crate::sums::tier::Tier;
 
 /// Rows of a page: the least that is read for one task.
 const PAGE_ROWS: usize = 4_096;

@@ -8,16 +8,16 @@ use profiler_core::{NodeId, WorkerId};
 use proptest::prelude::*;
 
 use super::super::error::StoreError;
-use super::super::lists::WorkerRow;
 use super::super::manifest::FileEntry;
 use super::super::objects::Objects;
-use super::super::row::{Fields, Key, Row, WorkerNumber, sort_and_sum};
-use super::super::table::{Column, SumTable, TableName};
-use super::super::tier::{Period, Tier};
 use super::{
     ALL_COLUMNS, Batch, Compression, EncodedFile, ListSegment, ListWriter, SameRowTier, Scan,
     Segment, SegmentWriter,
 };
+use crate::lists::WorkerRow;
+use crate::sums::row::{Fields, Key, Row, WorkerNumber, sort_and_sum};
+use crate::sums::table::{Column, SumTable, TableName};
+use crate::sums::tier::{Period, Tier};
 
 const ALL_PERIODS: Range<Period> = Period(0)..Period(u32::MAX);
 

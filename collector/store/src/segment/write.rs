@@ -12,10 +12,10 @@ use parquet::file::writer::{
 use parquet::schema::types::ColumnDescPtr;
 use profiler_core::NodeId;
 
-use super::super::row::{Fields, Key, WorkerNumber};
-use super::super::table::{Column, SumTable};
-use super::super::tier::{Period, Tier};
 use super::schema::Compression;
+use crate::sums::row::{Fields, Key, WorkerNumber};
+use crate::sums::table::{Column, SumTable};
+use crate::sums::tier::{Period, Tier};
 use base::heartbeat;
 
 /// Rows of a row group, which has whole [`Key::group`]s.

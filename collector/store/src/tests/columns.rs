@@ -11,9 +11,9 @@ use profiler_core::{
     TransferEvent, TransferId, WorkerId,
 };
 
-use super::super::lists::{FrameRow, NodeRow, SealedTask, WorkerRow};
 use super::super::segment::{Columns, ListRow, Values};
-use super::super::telemetry_lists::LinkRow;
+use crate::lists::telemetry_lists::LinkRow;
+use crate::lists::{FrameRow, NodeRow, SealedTask, WorkerRow};
 use crate::rows::{
     AgentInfo, Disconnect, DisconnectReason, ExpectedRow, LostTask, ResourceRow, RunRow,
     SessionRecord, TaskRow, TransferRow,

@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use super::*;
 use crate::Versions;
 use crate::objects::Durability;
-use crate::recorder::{Refusal, Refusals};
+use crate::testing::{Refusal, Refusals};
 
 /// A store whose files can be made unreadable.
 fn refusing() -> (Objects, Refusals) {

@@ -11,20 +11,20 @@ use profiler_core::{
 };
 use proptest::prelude::*;
 
-use super::super::list_scan::RowScan;
 use super::super::load::StoredState;
-use super::super::seal::SealBatch;
 use super::super::segment::{self, ListRow, Scan};
-use super::super::table::{Column, Measure, SumTable, TableName};
 use super::super::tables::{Tables, TaskScan};
-use super::super::task_sums::task_nodes;
-use super::super::tier::{Period, Tier};
 use super::tree::TestTree;
+use crate::lists::list_scan::RowScan;
 use crate::packed::PackedWeights;
 use crate::rows::{
     AgentInfo, Disconnect, DisconnectReason, ExpectedRow, LostTask, ResourceRow, RunRow,
     SessionRecord, StoredWindow, TaskRow, TelemetryBatch, TransferRow,
 };
+use crate::seal::SealBatch;
+use crate::sums::table::{Column, Measure, SumTable, TableName};
+use crate::sums::task_sums::task_nodes;
+use crate::sums::tier::{Period, Tier};
 
 pub(crate) const START_S: u32 = 1_700_000_000;
 
@@ -554,7 +554,7 @@ fn latest_tasks(tables: &Tables) -> BTreeMap<TaskKey, Arc<TaskRow>> {
     let mut latest: BTreeMap<TaskKey, (u64, Arc<TaskRow>)> = BTreeMap::new();
     for file in tables.manifest().files_of(TableName::Tasks) {
         let mut visit = |tasks: Vec<_>| {
-            for super::super::lists::SealedTask { row, version } in tasks {
+            for crate::lists::SealedTask { row, version } in tasks {
                 let known = latest.get(&task_key(&row)).is_some_and(|known| known.0 > version);
                 if !known {
                     latest.insert(task_key(&row), (version, row));

@@ -8,14 +8,14 @@ use profiler_core::{
 };
 use proptest::prelude::*;
 
-use super::super::lists::SealedTask;
 use super::super::manifest::FileEntry;
-use super::super::newest_tasks::NewestTaskScan;
 use super::super::objects::Objects;
 use super::super::segment::ListWriter;
-use super::super::table::TableName;
 use super::super::tables::{Tables, TaskScan};
+use crate::lists::SealedTask;
+use crate::lists::newest_tasks::NewestTaskScan;
 use crate::rows::{NewestTasks, Selection, TaskFilter, TaskRow, overlaps};
+use crate::sums::table::TableName;
 
 /// Three row groups.
 const TASKS: u64 = 40_000;

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use profiler_core::{CallTrie, Frame, FrameId, NodeId, SymbolTable};
 
-use super::super::lists::{FrameRow, NodeRow};
-use super::super::seal::{TreeSize, UnsealedTree};
-use super::super::task_sums::TaskTree;
+use crate::lists::{FrameRow, NodeRow};
+use crate::seal::{TreeSize, UnsealedTree};
+use crate::sums::task_sums::TaskTree;
 
 /// A tree as the collector has one.
 pub(super) struct TestTree {

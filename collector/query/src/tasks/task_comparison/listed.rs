@@ -7,8 +7,8 @@ use profiler_core::{Outcome, TimeRange, Timestamp};
 
 use super::{NameTasks, judged};
 use crate::by_name::ByName;
-use crate::tasks::ended_each::EndedGroup;
 use crate::significance::FALSE_ALARMS;
+use crate::tasks::ended_each::EndedGroup;
 use base::limits::LEDGER_NAMES_MAX;
 use state::ledger::bucket;
 
