@@ -32,8 +32,6 @@ pub enum SqlFormat {
     Csv,
     /// A file of Parquet.
     Parquet,
-    /// A file of Arrow IPC.
-    Arrow,
 }
 
 impl SqlFormat {
@@ -44,7 +42,6 @@ impl SqlFormat {
             SqlFormat::Json => "json",
             SqlFormat::Csv => "csv",
             SqlFormat::Parquet => "parquet",
-            SqlFormat::Arrow => "arrow",
         }
     }
 }

@@ -27,7 +27,6 @@ impl Format for ProfileFormat {
         ("nested.json", ProfileFormat::Nested),
         ("csv", ProfileFormat::Csv),
         ("parquet", ProfileFormat::Parquet),
-        ("arrow", ProfileFormat::Arrow),
     ];
     const TABLE: Self = ProfileFormat::Table;
 }
@@ -40,7 +39,6 @@ impl Format for TasksFormat {
         ("json", TasksFormat::Json),
         ("csv", TasksFormat::Csv),
         ("parquet", TasksFormat::Parquet),
-        ("arrow", TasksFormat::Arrow),
         ("hlog", TasksFormat::Hlog),
         ("otlp.jsonl", TasksFormat::Otlp),
         ("firefox.json", TasksFormat::Firefox),
@@ -55,7 +53,6 @@ impl Format for ResourcesFormat {
         ("json", ResourcesFormat::Json),
         ("csv", ResourcesFormat::Csv),
         ("parquet", ResourcesFormat::Parquet),
-        ("arrow", ResourcesFormat::Arrow),
     ];
     const TABLE: Self = ResourcesFormat::Table;
 }
@@ -66,7 +63,6 @@ impl Format for FileFormat {
         ("json", FileFormat::Json),
         ("csv", FileFormat::Csv),
         ("parquet", FileFormat::Parquet),
-        ("arrow", FileFormat::Arrow),
     ];
     const TABLE: Self = FileFormat::Table;
 }
@@ -153,7 +149,6 @@ mod tests {
             ("a.html", Some(TasksFormat::Html)),
             ("a.csv", Some(TasksFormat::Csv)),
             ("a.parquet", Some(TasksFormat::Parquet)),
-            ("a.arrow", Some(TasksFormat::Arrow)),
             ("a.hlog", Some(TasksFormat::Hlog)),
             ("a.TXT", Some(TasksFormat::Table)),
             ("a.svg", None),

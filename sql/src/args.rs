@@ -48,7 +48,7 @@ pub(crate) struct QueryArgs {
         value_parser = clap::value_parser!(u32).range(1..=SQL_ROWS_MAX as i64))]
     pub(crate) rows: Option<u32>,
 
-    /// Format of the rows: json, csv, parquet or arrow.
+    /// Format of the rows: json, csv or parquet.
     #[arg(long, default_value = "json", value_parser = format)]
     pub(crate) format: SqlFormat,
 
@@ -91,9 +91,9 @@ pub(crate) struct ClusterArgs {
 }
 
 fn format(text: &str) -> Result<SqlFormat, String> {
-    let known = [SqlFormat::Json, SqlFormat::Csv, SqlFormat::Parquet, SqlFormat::Arrow];
+    let known = [SqlFormat::Json, SqlFormat::Csv, SqlFormat::Parquet];
     let format = known.into_iter().find(|format| format.name() == text);
-    format.ok_or_else(|| "expected json, csv, parquet or arrow".to_owned())
+    format.ok_or_else(|| "expected json, csv or parquet".to_owned())
 }
 
 #[cfg(test)]
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn formats_have_the_words_of_requests() {
-        for known in [SqlFormat::Json, SqlFormat::Csv, SqlFormat::Parquet, SqlFormat::Arrow] {
+        for known in [SqlFormat::Json, SqlFormat::Csv, SqlFormat::Parquet] {
             assert_eq!(format(known.name()), Ok(known));
         }
         assert!(format("table").is_err());

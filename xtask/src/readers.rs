@@ -1,5 +1,5 @@
 //! Reads our files with foreign readers and compares the results with our own: a store and files of rows
-//! with DuckDB and pyarrow, logs of histograms, and exported profiles and traces, some of them in a browser. And
+//! with DuckDB, logs of histograms, and exported profiles and traces, some of them in a browser. And
 //! fetches debug information from a foreign server.
 //!
 //! The store is the golden store of format 1. The reader is DuckDB from PyPI, in a virtual environment
@@ -32,9 +32,6 @@ const STORE: &str = "collector/store/golden/store-1";
 
 /// A download of 20 MB.
 const READER: &str = "duckdb==2.0.0";
-
-/// Reads files of Arrow. A download of 55 MB.
-const ARROW_READER: &str = "pyarrow==26.0.1";
 
 /// Reads logs of histograms.
 const HISTOGRAM_READER: &str = "hdrhistogram==0.10.8";
@@ -93,7 +90,7 @@ fn emberline() -> Result<PathBuf> {
 }
 
 fn read_store(folder: &Path) -> Result<()> {
-    let readers = [READER, ARROW_READER, HISTOGRAM_READER, SPANS_READER, TRACE_READER];
+    let readers = [READER, HISTOGRAM_READER, SPANS_READER, TRACE_READER];
     let python = packages::python(folder, &readers)?;
     let verified = Command::new(emberline()?)
         .current_dir(root())

@@ -23,7 +23,7 @@ pub(crate) struct TimeArgs {
     #[command(flatten)]
     pub(crate) range: RangeArgs,
 
-    /// Rows. Default: phase; of CSV, Parquet and Arrow: step, the only one that they have.
+    /// Rows. Default: phase; of CSV and Parquet: step, the only one that they have.
     #[arg(long, value_enum, value_name = "ROW")]
     pub(crate) by: Option<TimeRow>,
 
@@ -148,8 +148,6 @@ pub(crate) enum ResourcesFormat {
     Csv,
     /// The same rows, for DuckDB, pandas and others.
     Parquet,
-    /// The same rows as a file of Arrow IPC.
-    Arrow,
 }
 
 /// `emberline watch`

@@ -241,7 +241,7 @@ mod tests {
             ),
             (
                 "tasks --format svg",
-                "[possible values: table, json, trace, firefox, html, csv, parquet, arrow, hlog, otlp]",
+                "[possible values: table, json, trace, firefox, html, csv, parquet, hlog, otlp]",
             ),
             ("demo --workers 3", "4..=64"),
             ("demo --seconds 0", "0"),

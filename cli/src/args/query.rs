@@ -509,8 +509,6 @@ pub(crate) enum ProfileFormat {
     Csv,
     /// The same rows, for DuckDB, pandas and others.
     Parquet,
-    /// The same rows as a file of Arrow IPC.
-    Arrow,
     /// Functions by time, for the terminal.
     Table,
 }
@@ -532,8 +530,6 @@ pub(crate) enum TasksFormat {
     Csv,
     /// The same rows, for DuckDB, pandas and others.
     Parquet,
-    /// The same rows as a file of Arrow IPC.
-    Arrow,
     /// A log of HdrHistogram: durations by name, step by step.
     Hlog,
     /// Spans of OpenTelemetry: lines of OTLP JSON, or with --send-to to a receiver. Phases are spans below
@@ -561,8 +557,6 @@ pub(crate) enum FileFormat {
     Csv,
     /// The same rows, for DuckDB, pandas and others.
     Parquet,
-    /// The same rows as a file of Arrow IPC.
-    Arrow,
 }
 
 /// Where rows go, and in which format.

@@ -96,7 +96,7 @@ fn write_rows<T: View>(
             put(file, answer.text().as_bytes())
         }
         FileFormat::Json => put(file, &json_line(client.get(path, query)?.body)),
-        FileFormat::Csv | FileFormat::Parquet | FileFormat::Arrow => {
+        FileFormat::Csv | FileFormat::Parquet => {
             let name = word(format);
             if format != FileFormat::Csv {
                 rows::reject_terminal(&name, file, &format!("{path}.{name}"))?;

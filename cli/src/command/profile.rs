@@ -40,7 +40,6 @@ pub(crate) fn run(args: &ProfileArgs) -> anyhow::Result<()> {
     match format {
         ProfileFormat::Pprof => rows::reject_terminal("pprof", file, "profile.pb.gz")?,
         ProfileFormat::Parquet => rows::reject_terminal("parquet", file, "profile.parquet")?,
-        ProfileFormat::Arrow => rows::reject_terminal("arrow", file, "profile.arrow")?,
         _ => {}
     }
     if format == ProfileFormat::Table && args.view.invert {
@@ -92,8 +91,7 @@ pub(crate) fn run(args: &ProfileArgs) -> anyhow::Result<()> {
         | ProfileFormat::Collapsed
         | ProfileFormat::Pprof
         | ProfileFormat::Csv
-        | ProfileFormat::Parquet
-        | ProfileFormat::Arrow => answer.body,
+        | ProfileFormat::Parquet => answer.body,
     };
     match file {
         None => {

@@ -26,7 +26,7 @@ pub(crate) fn run(args: &ResourcesArgs) -> anyhow::Result<()> {
         });
     }
     let query = query(range_query(&args.range), args);
-    if matches!(format, ResourcesFormat::Csv | ResourcesFormat::Parquet | ResourcesFormat::Arrow) {
+    if matches!(format, ResourcesFormat::Csv | ResourcesFormat::Parquet) {
         if format != ResourcesFormat::Csv {
             rows::reject_terminal(&word(format), file, &format!("resources.{}", word(format)))?;
         }

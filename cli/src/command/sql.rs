@@ -31,9 +31,8 @@ pub(crate) fn run(args: &SqlArgs) -> anyhow::Result<()> {
         FileFormat::Table | FileFormat::Json => SqlFormat::Json,
         FileFormat::Csv => SqlFormat::Csv,
         FileFormat::Parquet => SqlFormat::Parquet,
-        FileFormat::Arrow => SqlFormat::Arrow,
     };
-    if matches!(format, FileFormat::Parquet | FileFormat::Arrow) {
+    if matches!(format, FileFormat::Parquet) {
         let extension = asked_format.name();
         reject_terminal(extension, file, &format!("rows.{extension}"))?;
     }
@@ -60,7 +59,7 @@ pub(crate) fn run(args: &SqlArgs) -> anyhow::Result<()> {
             put(file, answer.text().as_bytes())
         }
         FileFormat::Json => put(file, &json_line(content)),
-        FileFormat::Csv | FileFormat::Parquet | FileFormat::Arrow => put(file, &content),
+        FileFormat::Csv | FileFormat::Parquet => put(file, &content),
     }
 }
 

@@ -46,7 +46,7 @@ pub(crate) fn run(args: &TasksArgs) -> anyhow::Result<()> {
     if format == TasksFormat::Hlog {
         return histograms(args, &client, file);
     }
-    if matches!(format, TasksFormat::Csv | TasksFormat::Parquet | TasksFormat::Arrow) {
+    if matches!(format, TasksFormat::Csv | TasksFormat::Parquet) {
         if format != TasksFormat::Csv {
             rows::reject_terminal(&word(format), file, &format!("tasks.{}", word(format)))?;
         }

@@ -29,35 +29,24 @@ pub(super) const PROFILE: [FilePath; 10] = [
     file("/api/v1/profile.nested.json", "nested"),
     file("/api/v1/profile.csv", "csv"),
     file("/api/v1/profile.parquet", "parquet"),
-    file("/api/v1/profile.arrow", "arrow"),
 ];
 
-pub(super) const TIMELINE: [FilePath; 3] = [
-    file("/api/v1/timeline.csv", "csv"),
-    file("/api/v1/timeline.parquet", "parquet"),
-    file("/api/v1/timeline.arrow", "arrow"),
-];
+pub(super) const TIMELINE: [FilePath; 3] =
+    [file("/api/v1/timeline.csv", "csv"), file("/api/v1/timeline.parquet", "parquet")];
 
 pub(super) const TASKS: [FilePath; 4] = [
     file("/api/v1/tasks.csv", "csv"),
     file("/api/v1/tasks.parquet", "parquet"),
-    file("/api/v1/tasks.arrow", "arrow"),
     file("/api/v1/tasks.firefox.json", "firefox"),
 ];
 
 pub(super) const DURATIONS: [FilePath; 1] = [file("/api/v1/tasks.hlog", "hlog")];
 
-pub(super) const TRANSFERS: [FilePath; 3] = [
-    file("/api/v1/transfers.csv", "csv"),
-    file("/api/v1/transfers.parquet", "parquet"),
-    file("/api/v1/transfers.arrow", "arrow"),
-];
+pub(super) const TRANSFERS: [FilePath; 3] =
+    [file("/api/v1/transfers.csv", "csv"), file("/api/v1/transfers.parquet", "parquet")];
 
-pub(super) const RESOURCES: [FilePath; 3] = [
-    file("/api/v1/resources.csv", "csv"),
-    file("/api/v1/resources.parquet", "parquet"),
-    file("/api/v1/resources.arrow", "arrow"),
-];
+pub(super) const RESOURCES: [FilePath; 3] =
+    [file("/api/v1/resources.csv", "csv"), file("/api/v1/resources.parquet", "parquet")];
 
 /// Routes that call the handler with the parameter `format` of their path.
 pub(super) fn routes<S: Clone + Send + Sync + 'static>(

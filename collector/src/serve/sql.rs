@@ -127,7 +127,6 @@ async fn sql(
         SqlFormat::Json => "application/json",
         SqlFormat::Csv => content_type(TableFormat::Csv),
         SqlFormat::Parquet => content_type(TableFormat::Parquet),
-        SqlFormat::Arrow => content_type(TableFormat::Arrow),
     };
     let headers = [
         (header::CONTENT_TYPE, HeaderValue::from_static(content_type)),

@@ -657,7 +657,7 @@ export function profileChecks({ browser, checks, open, at, parameter, graph }) {
       return sum(rows.map((row) => Number(row.split(',').at(-9))));
     }
     // What is in these files is a test of their crates.
-    if (['pprof', 'parquet', 'arrow'].includes(format)) return Number(answer.headers.get('x-emberline-total-ns'));
+    if (['pprof', 'parquet'].includes(format)) return Number(answer.headers.get('x-emberline-total-ns'));
     if (format === 'svg') return Number(/total_samples="(\d+)"/.exec(text)[1]);
     const lines = text.trim().split('\n');
     return lines.reduce((sum, line) => sum + Number(line.slice(line.lastIndexOf(' ') + 1)), 0);
@@ -680,7 +680,7 @@ export function profileChecks({ browser, checks, open, at, parameter, graph }) {
       for (const [url, name] of links) {
         checks.equal(await timeOfFile(url), shown, `${what}: the time in ${name}`);
         const isNamed =
-          /^emberline-qr-\d{8}T\d{6}Z\.(svg|pb\.gz|csv|parquet|arrow|collapsed\.txt|((speedscope|firefox|nested)\.)?json)$/.test(
+          /^emberline-qr-\d{8}T\d{6}Z\.(svg|pb\.gz|csv|parquet|collapsed\.txt|((speedscope|firefox|nested)\.)?json)$/.test(
             name,
           );
         checks.expect(isNamed, 'a file has the name of the task and its start', name);

@@ -23,14 +23,14 @@ function ofEach(name: string, view: string): Record<string, string | null> {
 }
 
 test('the menu has all formats of the collector', () => {
-  const formats = ['svg', 'pprof', 'speedscope', 'firefox', 'collapsed', 'csv', 'parquet', 'arrow', 'json', 'nested'];
+  const formats = ['svg', 'pprof', 'speedscope', 'firefox', 'collapsed', 'csv', 'parquet', 'json', 'nested'];
   expect(files.FILE_FORMATS.map(({ format }) => format)).toEqual(formats);
   expect(ofEach('format', '')).toEqual(Object.fromEntries(formats.map((format) => [format, format])));
 });
 
 test('a part of an inverted graph has no upright files', () => {
   const formats = (view: string) => files.formatsOf(new URLSearchParams(view)).map(({ format }) => format);
-  const upright = ['pprof', 'firefox', 'csv', 'parquet', 'arrow'];
+  const upright = ['pprof', 'firefox', 'csv', 'parquet'];
   expect(formats('invert=1&zoom=x')).toEqual(formats('').filter((format) => !upright.includes(format)));
   expect(formats('invert=1')).toEqual(formats(''));
   expect(formats('zoom=x')).toEqual(formats(''));
@@ -45,7 +45,6 @@ test('a file is inverted unless its format has no inverted form', () => {
     collapsed: 'true',
     csv: null,
     parquet: null,
-    arrow: null,
     json: 'true',
     nested: 'true',
   });
@@ -72,7 +71,6 @@ test('a file is named after its task, its start and its format', () => {
       'collapsed.txt',
       'csv',
       'parquet',
-      'arrow',
       'json',
       'nested.json',
     ].map((extension) => `emberline-load-20260131T120000Z.${extension}`),

@@ -12,7 +12,6 @@ use datafusion::arrow::datatypes::{
     DECIMAL128_MAX_PRECISION, DataType, Decimal128Type, Field, Float64Type, Int64Type, Schema,
     TimeUnit, UInt64Type,
 };
-use datafusion::arrow::ipc::writer::FileWriter;
 use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
 use datafusion::parquet::arrow::ArrowWriter;
 
@@ -27,7 +26,6 @@ pub(super) fn encode(rows: &Rows, facts: &Facts, format: SqlFormat) -> anyhow::R
         SqlFormat::Json => json(rows, facts),
         SqlFormat::Csv => csv(rows),
         SqlFormat::Parquet => parquet(&plain(rows)?),
-        SqlFormat::Arrow => arrow(&plain(rows)?),
     }
 }
 
@@ -185,16 +183,5 @@ fn parquet(rows: &Rows) -> anyhow::Result<Vec<u8>> {
         writer.write(batch).context("writing Parquet")?;
     }
     writer.close().context("writing Parquet")?;
-    Ok(content)
-}
-
-fn arrow(rows: &Rows) -> anyhow::Result<Vec<u8>> {
-    let mut content = Vec::new();
-    let mut writer = FileWriter::try_new(&mut content, &rows.schema)?;
-    for batch in &rows.batches {
-        writer.write(batch).context("writing Arrow")?;
-    }
-    writer.finish().context("writing Arrow")?;
-    drop(writer);
     Ok(content)
 }

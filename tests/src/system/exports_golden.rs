@@ -38,10 +38,9 @@ const EXPORTS: [(&str, &[&str], &[&str]); 3] = [
             "collapsed",
             "csv",
             "parquet",
-            "arrow",
         ],
     ),
-    ("tasks", &ENDED, &["csv", "parquet", "arrow", "trace", "firefox.json", "json"]),
+    ("tasks", &ENDED, &["csv", "parquet", "trace", "firefox.json", "json"]),
     ("tasks", &[], &["hlog"]),
 ];
 
@@ -97,7 +96,7 @@ fn a_range_without_data_writes_no_file() {
     let before_all = ["--from", "2020-01-01T00:00:00Z", "--to", "2020-01-01T01:00:00Z"];
     let rows = ("transfers", &["--rows"][..], &["csv", "parquet"][..]);
     let stream = ("tasks", &[][..], &["html"][..]);
-    let series = ("resources", &[][..], &["arrow", "html"][..]);
+    let series = ("resources", &[][..], &["parquet", "html"][..]);
     for (command, selection, extensions) in EXPORTS.into_iter().chain([rows, stream, series]) {
         // JSON of tasks is the collector's answer, which says that there are none.
         for extension in extensions.iter().filter(|name| (command, **name) != ("tasks", "json")) {

@@ -1,4 +1,4 @@
-"""Reads the files of rows of a collector: CSV and Parquet with DuckDB, Arrow with pyarrow; and its log of
+"""Reads the files of rows of a collector: CSV and Parquet with DuckDB; and its log of
 histograms with hdrhistogram. Compares them with its JSON.
 
 Arguments: the collector's URL, a directory for the files.
@@ -10,7 +10,6 @@ import sys
 import urllib.request
 
 import duckdb
-import pyarrow.ipc
 from hdrh.histogram import HdrHistogram
 from hdrh.log import HistogramLogReader
 
@@ -24,20 +23,17 @@ def get(path, query):
 
 
 def files(name, path, query):
-    """The file's rows as DuckDB queries them: of CSV, all texts; of Parquet; and of what pyarrow reads."""
+    """The file's rows as DuckDB queries them: of CSV, all texts; of Parquet."""
     read = {}
     for format, reader in [("csv", "read_csv('{}', header=true, all_varchar=true, nullstr='')"),
                            ("parquet", "read_parquet('{}')")]:
         file = folder / f"{name}.{format}"
         file.write_bytes(get(f"{path}.{format}", query))
         read[format] = reader.format(file)
-    read["arrow"] = f"{name}_of_arrow"
-    with pyarrow.ipc.open_file(get(f"{path}.arrow", query)) as file:
-        duckdb.register(read["arrow"], file.read_all())
     rows = [duckdb.sql(f"select count(*) from {read[format]}").fetchall()[0][0] for format in read]
     columns = [[column[0] for column in duckdb.sql(f"describe select * from {read[format]}").fetchall()]
                for format in read]
-    assert rows == rows[:1] * 3 and columns == columns[:1] * 3, (name, rows, columns)
+    assert rows == rows[:1] * 2 and columns == columns[:1] * 2, (name, rows, columns)
     return read, rows[0]
 
 
@@ -67,7 +63,6 @@ equal("tasks", read, numbers, expected)
 texts = "select name, key, outcome, worker, labels::json, phases::json from {}"
 csv = duckdb.sql(texts.format(read["csv"])).fetchall()
 parquet = duckdb.sql(texts.format(read["parquet"])).fetchall()
-assert duckdb.sql(texts.format(read["arrow"])).fetchall() == parquet
 for task, from_csv, from_parquet in zip(tasks, csv, parquet):
     plain = [task[key] for key in ("name", "key", "outcome", "worker")]
     assert [text or "" for text in from_csv[:4]] == [cell(text) for text in plain], (from_csv, plain)
@@ -134,5 +129,5 @@ for name in names:
         measured += count
 assert not found and measured == sum(sums.get("count", 0) for sums in durations), (found, measured)
 print(f"hdrhistogram reads the durations of {measured} tasks with equal percentiles")
-print(f"DuckDB {duckdb.__version__} and pyarrow {pyarrow.__version__} read CSV, Parquet and Arrow like JSON: {len(tasks)} tasks, {len(names)} names, "
+print(f"DuckDB {duckdb.__version__} reads CSV and Parquet like JSON: {len(tasks)} tasks, {len(names)} names, "
       f"{functions} functions, {steps} steps, {points} points of resources")

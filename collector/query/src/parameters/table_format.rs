@@ -5,16 +5,10 @@
 pub enum TableFormat {
     Csv,
     Parquet,
-    /// Arrow IPC, in the file format.
-    Arrow,
 }
 
 impl TableFormat {
     /// The values of `format`; `None` is JSON.
-    pub(crate) const CHOICES: [(&'static str, Option<TableFormat>); 4] = [
-        ("json", None),
-        ("csv", Some(TableFormat::Csv)),
-        ("parquet", Some(TableFormat::Parquet)),
-        ("arrow", Some(TableFormat::Arrow)),
-    ];
+    pub(crate) const CHOICES: [(&'static str, Option<TableFormat>); 3] =
+        [("json", None), ("csv", Some(TableFormat::Csv)), ("parquet", Some(TableFormat::Parquet))];
 }

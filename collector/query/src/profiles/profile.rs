@@ -108,7 +108,6 @@ impl ProfileQuery {
         ("nested", Format::Nested),
         ("csv", Format::File(TableFormat::Csv)),
         ("parquet", Format::File(TableFormat::Parquet)),
-        ("arrow", Format::File(TableFormat::Arrow)),
     ];
 
     /// Parses the parameters; relative times are relative to `now`.

@@ -65,7 +65,6 @@ impl TaskFormat {
         ("columns", TaskFormat::Columns),
         ("csv", TaskFormat::File(TableFormat::Csv)),
         ("parquet", TaskFormat::File(TableFormat::Parquet)),
-        ("arrow", TaskFormat::File(TableFormat::Arrow)),
         ("firefox", TaskFormat::Firefox),
     ];
 }

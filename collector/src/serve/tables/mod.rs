@@ -1,6 +1,5 @@
-//! Answers as files of rows: CSV for spreadsheets and scripts, Parquet and Arrow for analysis.
+//! Answers as files of rows: CSV for spreadsheets and scripts, Parquet for analysis.
 
-mod arrow;
 mod csv;
 mod rows;
 
@@ -44,7 +43,6 @@ impl Table {
         let body = match format {
             TableFormat::Csv => self.csv(),
             TableFormat::Parquet => encode_columns(self.name, &self.columns),
-            TableFormat::Arrow => self.arrow(),
         };
         let content_type = content_type(format);
         let mut response = ([(header::CONTENT_TYPE, content_type)], body).into_response();
@@ -60,7 +58,6 @@ pub(super) const fn content_type(format: TableFormat) -> &'static str {
     match format {
         TableFormat::Csv => "text/csv; charset=utf-8; header=present",
         TableFormat::Parquet => "application/vnd.apache.parquet",
-        TableFormat::Arrow => "application/vnd.apache.arrow.file",
     }
 }
 

@@ -1,10 +1,7 @@
 //! Tables as files.
 
-use std::io::Cursor;
 use std::sync::Arc;
 
-use arrow_array::RecordBatch;
-use arrow_ipc::reader::FileReader;
 use expect_test::expect;
 use profiler_core::Timestamp;
 
@@ -57,56 +54,6 @@ fn every_kind_of_value_is_a_cell() {
     let file = encode_columns(table.name, &table.columns);
     assert_eq!((&file[..4], &file[file.len() - 4..]), (&b"PAR1"[..], &b"PAR1"[..]));
     assert_eq!(file, encode_columns(table.name, &table.columns), "same rows, same bytes");
-}
-
-#[test]
-fn an_arrow_file_has_every_value_and_more_than_one_batch() {
-    let rows = 40_000;
-    let numbers = || 0..rows;
-    let table = Table::new("kinds", rows)
-        .with::<Text>("text", numbers().map(|row| format!("=t{row}").into()))
-        .with::<Flag>("flag", numbers().map(|row| row % 2 == 0))
-        .with::<Number32>("small", numbers().map(|row| u32::MAX - row as u32))
-        .with::<Number64>("large", numbers().map(|row| u64::MAX - row as u64))
-        .with::<Time>("time", numbers().map(|row| Timestamp::from_unix_ns(row as i64 - 1)))
-        .with::<OptionalTime>(
-            "stop",
-            numbers().map(|row| (row != 1).then(|| Timestamp::from_unix_ns(1))),
-        )
-        .with::<OptionalNumber64>("attempt", numbers().map(|row| (row == 1).then_some(2)))
-        .with::<OptionalSigned64>("offset", numbers().map(|row| (row != 1).then_some(-5)))
-        .with::<Fraction>("mean", numbers().map(|row| row as f64 / 4.0));
-    let file = table.arrow();
-    assert_eq!(file, table.arrow(), "same rows, same bytes");
-    let reader = FileReader::try_new(Cursor::new(file), None).unwrap();
-    let types = reader.schema();
-    let types: Vec<String> = types
-        .fields()
-        .iter()
-        .map(|field| format!("{} {} {}", field.name(), field.data_type(), field.is_nullable()))
-        .collect();
-    expect![[r#"
-        text Utf8 false
-        flag Boolean false
-        small UInt32 false
-        large UInt64 false
-        time Timestamp(ns, "UTC") false
-        stop Timestamp(ns, "UTC") true
-        attempt UInt64 true
-        offset Int64 true
-        mean Float64 false
-    "#]]
-    .assert_eq(&(types.join("\n") + "\n"));
-    let batches: Vec<RecordBatch> = reader.collect::<Result<_, _>>().unwrap();
-    let lengths: Vec<usize> = batches.iter().map(RecordBatch::num_rows).collect();
-    assert_eq!(lengths, [16_384, 16_384, 7_232]);
-    let second = format!("{:?}", batches[0].slice(1, 1).columns());
-    for value in ["=t1", "false", "4294967294", "18446744073709551614", "null", "2", "0.25"] {
-        assert!(second.contains(value), "{value} is not in {second}");
-    }
-    let last = format!("{:?}", batches[2].slice(7_231, 1).columns());
-    assert!(last.contains("=t39999") && last.contains("9999.75") && last.contains("-5"), "{last}");
-    assert!(Table::new("nothing", 0).arrow().starts_with(b"ARROW1"), "a file without rows");
 }
 
 #[test]

@@ -88,7 +88,6 @@ async fn a_path_with_an_extension_is_its_format() {
         ("nested.json", "nested"),
         ("csv", "csv"),
         ("parquet", "parquet"),
-        ("arrow", "arrow"),
     ] {
         let file = get(running.address, &format!("/api/v1/profile.{extension}?{ALL}")).await;
         let asked = get(running.address, &format!("/api/v1/profile?{ALL}&format={format}")).await;
@@ -147,15 +146,9 @@ async fn a_file_of_rows_is_that_of_its_path() {
             (&parquet.bytes[..4], parquet.header("x-emberline-rows")),
             (&b"PAR1"[..], csv.header("x-emberline-rows"))
         );
-        let arrow = file("arrow").await;
-        assert_eq!(arrow.header("content-type"), Some("application/vnd.apache.arrow.file"));
-        assert_eq!(
-            (&arrow.bytes[..6], arrow.header("x-emberline-rows")),
-            (&b"ARROW1"[..], csv.header("x-emberline-rows"))
-        );
     }
     let unknown = get(running.address, "/api/v1/resources?format=xls").await;
-    assert!(unknown.body.contains("allowed: json, csv, parquet, arrow"), "{}", unknown.body);
+    assert!(unknown.body.contains("allowed: json, csv, parquet"), "{}", unknown.body);
 }
 
 #[tokio::test]
@@ -177,7 +170,7 @@ async fn tasks_for_the_firefox_profiler_have_their_numbers_in_headers() {
     assert!(markers >= fact("x-emberline-rows") + fact("x-emberline-transfers"), "{}", file.body);
     assert!(fact("x-emberline-rows") > 0);
     let unknown = get(running.address, "/api/v1/tasks?format=gecko").await;
-    let allowed = "allowed: json, columns, csv, parquet, arrow, firefox";
+    let allowed = "allowed: json, columns, csv, parquet, firefox";
     assert!(unknown.body.contains(allowed), "{}", unknown.body);
 }
 

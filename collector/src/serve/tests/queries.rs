@@ -31,7 +31,7 @@ async fn an_unknown_choice_lists_all_choices() {
     let threads = json!(["program", "agent", "all"]);
     running.check("/api/v1/profile?threads=", 400, error, threads).await;
     let error = "invalid format=\"pdf\"; allowed: json, columns, collapsed, svg, pprof, \
-                 speedscope, firefox, nested, csv, parquet, arrow";
+                 speedscope, firefox, nested, csv, parquet";
     running
         .check(
             "/api/v1/profile?format=pdf",
@@ -47,8 +47,7 @@ async fn an_unknown_choice_lists_all_choices() {
                 "firefox",
                 "nested",
                 "csv",
-                "parquet",
-                "arrow"
+                "parquet"
             ]),
         )
         .await;
@@ -199,21 +198,16 @@ async fn an_unknown_or_repeated_parameter_path_or_method_is_rejected() {
         "/api/v1/profile.nested.json",
         "/api/v1/profile.csv",
         "/api/v1/profile.parquet",
-        "/api/v1/profile.arrow",
         "/api/v1/timeline.csv",
         "/api/v1/timeline.parquet",
-        "/api/v1/timeline.arrow",
         "/api/v1/tasks.csv",
         "/api/v1/tasks.parquet",
-        "/api/v1/tasks.arrow",
         "/api/v1/tasks.firefox.json",
         "/api/v1/tasks.hlog",
         "/api/v1/resources.csv",
         "/api/v1/resources.parquet",
-        "/api/v1/resources.arrow",
         "/api/v1/transfers.csv",
         "/api/v1/transfers.parquet",
-        "/api/v1/transfers.arrow",
         "/debug/pprof/profile",
         "/api/v1/timeline",
         "/api/v1/tasks",

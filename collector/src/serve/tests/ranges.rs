@@ -79,7 +79,7 @@ async fn a_run_is_its_range_on_every_route_or_an_error_that_names_it() {
 
 /// Formats whose bytes are no text; their content is that of other formats of the same query.
 fn is_compressed(path: &str) -> bool {
-    [".parquet", ".pb.gz", ".arrow"].iter().any(|suffix| path.ends_with(suffix))
+    [".parquet", ".pb.gz"].iter().any(|suffix| path.ends_with(suffix))
 }
 
 #[tokio::test]

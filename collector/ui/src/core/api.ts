@@ -1295,7 +1295,7 @@ export type SqlRequest = {
 };
 
 /** The form of the rows. */
-export type SqlFormat = "json" | "csv" | "parquet" | "arrow";
+export type SqlFormat = "json" | "csv" | "parquet";
 
 /** The rows of a query. */
 export type SqlAnswer = {

@@ -43,7 +43,6 @@ export const FILE_FORMATS: FileFormat[] = [
     extension: 'parquet',
     isNeverInverted: true,
   },
-  { format: 'arrow', label: 'Arrow', reader: 'pandas, Polars: functions', extension: 'arrow', isNeverInverted: true },
   { format: 'json', label: 'JSON', reader: 'scripts: a table of nodes', extension: 'json' },
   { format: 'nested', label: 'Nested JSON', reader: 'scripts: a tree, as of Dask', extension: 'nested.json' },
 ];
