@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use zeroize::Zeroizing;
 
-use super::programs::{data_arguments, sql_program};
+use super::server::programs::{data_arguments, sql_program};
 use crate::args::{DemoArgs, LISTEN_DEFAULT};
 use crate::client::Client;
 use crate::demo_tokens::{DemoTokenFiles, DemoTokens};

@@ -1,34 +1,19 @@
 //! Implementations of the commands.
 
+pub(crate) mod access;
 pub(crate) mod compare;
 pub(crate) mod demo;
-pub(crate) mod doctor;
-mod firefox;
-mod forward;
+pub(crate) mod fleet;
 pub(crate) mod import;
-mod local_server;
-mod otlp;
 pub(crate) mod profile;
-mod programs;
 pub(crate) mod record;
 pub(crate) mod reference;
 pub(crate) mod report;
-pub(crate) mod resources;
 mod rows;
-pub(crate) mod runs;
-pub(crate) mod serve;
+pub(crate) mod server;
 pub(crate) mod sql;
-pub(crate) mod store;
 pub(crate) mod symbols;
 pub(crate) mod tasks;
-pub(crate) mod thread_dump;
-pub(crate) mod time;
-pub(crate) mod tls;
-pub(crate) mod token;
-mod trace;
-pub(crate) mod transfers;
-pub(crate) mod watch;
-pub(crate) mod workers;
 
 use std::path::Path;
 

@@ -8,8 +8,8 @@ use flamegraph::text::{duration, printable};
 use flamegraph::{ParsedProfile, TableOptions, TableOrder};
 use serde::Deserialize;
 
-use super::local_server::LocalReader;
 use super::report::{self, Part, Scope};
+use super::server::local_server::LocalReader;
 use super::sql::SCHEDULER_OF_COLLECTOR;
 use super::{nothing_written, range_query, rows};
 use crate::args::{ProfileArgs, ProfileFormat, ProfileSort, ViewArgs, word};

@@ -12,8 +12,8 @@ use nix::sys::signal::SigSet;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
-use super::local_server::{self, LocalServer};
 use super::report;
+use super::server::local_server::{self, LocalServer};
 use crate::args::RecordArgs;
 use crate::client::{Client, Query};
 use crate::exit::BadInput;

@@ -10,8 +10,8 @@ use collector::limits::SQL_QUERY_BYTES_MAX;
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::Command;
 
-use super::programs::{cluster_arguments, data_arguments, installed_sql_program};
 use super::rows::{corrupt_count, reject_terminal};
+use super::server::programs::{cluster_arguments, data_arguments, installed_sql_program};
 use crate::args::{FileFormat, SqlArgs};
 use crate::client::Client;
 use crate::exit::{BadInput, Reported};

@@ -1,11 +1,15 @@
 //! `emberline tasks`
 
+mod firefox;
+pub(super) mod otlp;
+mod trace;
+
 use std::path::Path;
 
 use api::{TaskSummaryAnswer, TasksAnswer};
 
 use super::report::{self, Scope};
-use super::{firefox, otlp, range_query, rows, trace};
+use super::{range_query, rows};
 use crate::args::{RangeArgs, TaskOutcome, TasksArgs, TasksFormat, word};
 use crate::client::{Client, Query};
 use crate::exit::BadInput;

@@ -7,8 +7,8 @@ use collector::limits::FORWARD_TARGETS_MAX;
 use collector::{EncodedTasks, ForwardContent, ForwardError, ForwardTarget};
 use prost::Message as _;
 
-use super::otlp::{HEADERS_VARIABLE, headers_of, traces_url};
 use crate::client::external::{ExternalError, Received, Receiver, split_query, without_secrets};
+use crate::command::tasks::otlp::{HEADERS_VARIABLE, headers_of, traces_url};
 use crate::exit::BadInput;
 use crate::otlp::{ExportTraceServiceResponse, Spans};
 

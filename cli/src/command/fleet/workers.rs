@@ -3,9 +3,9 @@
 use anyhow::bail;
 use api::{SettingsAnswer, SettingsChange, WorkersAnswer};
 
-use super::show;
 use crate::args::{WorkersArgs, WorkersCommand, WorkersSetArgs, word};
 use crate::client::{Client, Query};
+use crate::command::show;
 use crate::exit::BadInput;
 use crate::output::{print, say_wrapped};
 use crate::view::settings;

@@ -18,7 +18,7 @@ const SQL_PROGRAM: &str = "emberline-sql";
 ///
 /// # Errors
 /// [`BadInput`] if it is not installed.
-pub(super) fn installed_sql_program() -> Result<PathBuf, BadInput> {
+pub(crate) fn installed_sql_program() -> Result<PathBuf, BadInput> {
     sql_program_path().ok_or_else(|| {
         BadInput(format!(
             "this needs the program {SQL_PROGRAM}, which is neither next to emberline nor in PATH; run: \
@@ -50,7 +50,7 @@ fn is_program(file: &Path) -> bool {
 ///
 /// # Errors
 /// [`BadInput`] if the program is not installed.
-pub(super) fn cluster_program(
+pub(crate) fn cluster_program(
     store: Option<Vec<OsString>>,
     args: &ClusterArgs,
 ) -> Result<Option<Arc<dyn SumCluster>>, BadInput> {
@@ -60,7 +60,7 @@ pub(super) fn cluster_program(
 }
 
 /// The cluster of queries as arguments of the program.
-pub(super) fn cluster_arguments(args: &ClusterArgs) -> Vec<OsString> {
+pub(crate) fn cluster_arguments(args: &ClusterArgs) -> Vec<OsString> {
     let Some(scheduler) = &args.scheduler else { return Vec::new() };
     vec![
         "--scheduler".into(),
@@ -71,17 +71,17 @@ pub(super) fn cluster_arguments(args: &ClusterArgs) -> Vec<OsString> {
 }
 
 /// A store's folder as arguments of the program.
-pub(super) fn data_arguments(data: &Path) -> Vec<OsString> {
+pub(crate) fn data_arguments(data: &Path) -> Vec<OsString> {
     vec!["--data".into(), data.into()]
 }
 
 /// How a collector with this store, if any, answers queries in SQL.
-pub(super) fn sql_program(store: Option<Vec<OsString>>) -> Option<SqlProgram> {
+pub(crate) fn sql_program(store: Option<Vec<OsString>>) -> Option<SqlProgram> {
     store.map(|store| SqlProgram { program: sql_program_path(), store })
 }
 
 /// A size as the value of an option of `emberline`.
-pub(super) fn size_argument(bytes: u64) -> String {
+pub(crate) fn size_argument(bytes: u64) -> String {
     // Sizes are given in one of the two.
     match bytes % 1_000_000 {
         0 => format!("{}MB", bytes / 1_000_000),

@@ -24,6 +24,7 @@ use super::programs::{
 };
 use crate::args::{AckArg, DebuginfodUrls, ScrapeArg, ServeArgs, quota_settings};
 use crate::client::external::{fetch_profile, without_secrets};
+use crate::command::demo;
 use crate::exit::BadInput;
 use crate::output::say;
 use crate::service_manager;
@@ -150,7 +151,7 @@ fn follow_options(args: &ServeArgs) -> Option<FollowOptions> {
 /// Where the data is, for people.
 fn store_lines(store: Option<&StoreOptions>, data: Option<&Path>) -> Vec<String> {
     let Some(StoreOptions { place, name, ack, .. }) = store else {
-        return data.map(super::demo::store_line).into_iter().collect();
+        return data.map(demo::store_line).into_iter().collect();
     };
     let acknowledged = match (ack, place, data) {
         (Ack::Disk, StorePlace::Bucket { .. }, Some(data)) => {
@@ -259,7 +260,7 @@ async fn serve(args: ServeArgs) -> anyhow::Result<()> {
     tokio::spawn(reload_on_hangup(server.reloader())?);
     let url = server.url();
     if url.starts_with("http") {
-        say(&super::demo::open_line(&url));
+        say(&demo::open_line(&url));
     }
     if is_collector {
         say(&format!("collector on {url}; agents report there"));
@@ -270,8 +271,8 @@ async fn serve(args: ServeArgs) -> anyhow::Result<()> {
         say(&format!("clients without the certificate's authority add #{fingerprint} to the URL"));
     }
     store_lines.iter().for_each(|line| say(line));
-    super::demo::report_damage(&server);
-    say(&super::demo::hints(&url));
+    demo::report_damage(&server);
+    say(&demo::hints(&url));
     say("Ctrl-C stops it.");
     tokio::spawn(service_manager::keep_watchdog_quiet());
     service_manager::ready(&url);

@@ -16,7 +16,7 @@ use crate::private_folder::PrivateFolder;
 const THREADS: usize = 2;
 
 /// The threads of a [`LocalServer`].
-pub(super) fn runtime() -> anyhow::Result<Runtime> {
+pub(crate) fn runtime() -> anyhow::Result<Runtime> {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(THREADS)
         .enable_all()
@@ -25,15 +25,15 @@ pub(super) fn runtime() -> anyhow::Result<Runtime> {
 }
 
 /// Answers on a socket in a folder of this user.
-pub(super) struct LocalServer {
-    pub(super) url: String,
+pub(crate) struct LocalServer {
+    pub(crate) url: String,
     end: oneshot::Sender<()>,
     serving: JoinHandle<Result<(), ServeError>>,
     _folder: PrivateFolder,
 }
 
 impl LocalServer {
-    pub(super) fn start(runtime: &Runtime, options: ServeOptions) -> anyhow::Result<LocalServer> {
+    pub(crate) fn start(runtime: &Runtime, options: ServeOptions) -> anyhow::Result<LocalServer> {
         let folder = PrivateFolder::create().context("could not create a folder for a socket")?;
         let listen = Listen::Unix(folder.path.join("socket"));
         let server = runtime.block_on(Server::bind(ServeOptions { listen, ..options }))?;
@@ -47,7 +47,7 @@ impl LocalServer {
     }
 
     /// Ends it, within a time limit of its own.
-    pub(super) fn end(self, runtime: &Runtime) -> anyhow::Result<()> {
+    pub(crate) fn end(self, runtime: &Runtime) -> anyhow::Result<()> {
         // Fails only if the server ended before; its own result reports that.
         let _ = self.end.send(());
         Ok(runtime.block_on(self.serving).context("the collector panicked")??)
@@ -55,7 +55,7 @@ impl LocalServer {
 }
 
 /// A reader of a place's stores. Dropped, it ends.
-pub(super) struct LocalReader {
+pub(crate) struct LocalReader {
     runtime: Runtime,
     /// `Some` until it is dropped.
     server: Option<LocalServer>,
@@ -63,7 +63,7 @@ pub(super) struct LocalReader {
 
 impl LocalReader {
     /// Reads the stores, each up to its last acknowledged data.
-    pub(super) fn start(place: &StorePlace, cluster: &ClusterArgs) -> anyhow::Result<LocalReader> {
+    pub(crate) fn start(place: &StorePlace, cluster: &ClusterArgs) -> anyhow::Result<LocalReader> {
         let mut arguments = vec!["--store".into(), place.to_string().into()];
         arguments.extend(cluster_arguments(cluster));
         let options = ServeOptions {
@@ -76,7 +76,7 @@ impl LocalReader {
         Ok(LocalReader { runtime, server })
     }
 
-    pub(super) fn url(&self) -> &str {
+    pub(crate) fn url(&self) -> &str {
         self.server.as_ref().map_or("", |server| &server.url)
     }
 }

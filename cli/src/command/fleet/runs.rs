@@ -2,9 +2,9 @@
 
 use api::{Run, RunName, RunsAnswer};
 
-use super::show_changed;
 use crate::args::{RunArgs, RunCommand, RunsArgs};
 use crate::client::{Client, Query};
+use crate::command::show_changed;
 use crate::output::say;
 use crate::view::runs;
 

@@ -9,10 +9,10 @@ use anyhow::Context as _;
 use api::{Task, TasksAnswer, Transfer, TransfersAnswer};
 use jiff::Timestamp;
 
-use super::tasks::base_query;
-use super::{nothing_written, range_query};
+use super::base_query;
 use crate::args::{RangeArgs, TasksArgs};
 use crate::client::Client;
+use crate::command::{nothing_written, range_query};
 use crate::output::{say, say_wrapped, write_to};
 use crate::progress;
 use crate::trace::{About, Trace};

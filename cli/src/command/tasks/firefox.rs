@@ -3,11 +3,11 @@
 
 use std::path::Path;
 
-use super::tasks::base_query;
+use super::base_query;
 use super::trace::{WITHOUT_TRANSFERS, has_transfers};
-use super::{nothing_written, rows};
 use crate::args::TasksArgs;
 use crate::client::Client;
+use crate::command::{nothing_written, rows};
 use crate::output::{print, say, say_wrapped, write_file};
 use crate::view::counted;
 

@@ -7,9 +7,9 @@ use api::ProgressAnswer;
 use console::Term;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::range_query;
 use crate::args::{RowFormat, WatchArgs};
 use crate::client::{Client, ClientError, Query};
+use crate::command::range_query;
 use crate::output::{print, print_json, say_wrapped};
 use crate::view::View as _;
 use crate::view::progress::{failed, is_done, is_idle, picture};

@@ -2,9 +2,9 @@
 
 use api::{TransferSummaryAnswer, TransfersAnswer};
 
-use super::{range_query, write_rows};
 use crate::args::{FileFormat, TransfersArgs, word};
 use crate::client::Client;
+use crate::command::{range_query, write_rows};
 use crate::exit::BadInput;
 use crate::format;
 

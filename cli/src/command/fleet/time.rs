@@ -2,9 +2,9 @@
 
 use api::TimelineAnswer;
 
-use super::{range_query, write_rows};
 use crate::args::{FileFormat, TimeArgs, TimeRow, word};
 use crate::client::Client;
+use crate::command::{range_query, write_rows};
 use crate::exit::BadInput;
 use crate::format;
 use crate::view::thread_time::{ByPhase, ByThread};

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use api::ResourcesAnswer;
 
-use super::report::{self, Part, Scope};
-use super::{range_query, rows};
 use crate::args::{ResourcesArgs, ResourcesFormat, word};
 use crate::client::{Client, Query};
+use crate::command::report::{self, Part, Scope};
+use crate::command::{range_query, rows};
 use crate::format;
 use crate::output::{json_line, put, say, say_wrapped};
 use crate::view::View as _;

@@ -16,7 +16,7 @@ use crate::output::{say, say_wrapped, write_to};
 use crate::view::grouped;
 
 /// Headers for the receiver, such as a token: a standard variable of OpenTelemetry.
-pub(super) const HEADERS_VARIABLE: &str = "OTEL_EXPORTER_OTLP_HEADERS";
+pub(crate) const HEADERS_VARIABLE: &str = "OTEL_EXPORTER_OTLP_HEADERS";
 
 /// How often a message is sent while the receiver is busy.
 const ATTEMPTS_MAX: u32 = 6;
@@ -68,7 +68,7 @@ pub(super) fn run(args: &TasksArgs, client: &Client, file: Option<&Path>) -> any
 }
 
 /// The address of a receiver as OpenTelemetry writes it: the path is added to that of a base.
-pub(super) fn traces_url(url: &str) -> String {
+pub(crate) fn traces_url(url: &str) -> String {
     let (base, query) = split_query(url);
     let base = base.trim_end_matches('/');
     let base = base.strip_suffix("/v1/traces").unwrap_or(base);
@@ -76,7 +76,7 @@ pub(super) fn traces_url(url: &str) -> String {
 }
 
 /// Headers in the form `name=value,name=value`, which a variable has.
-pub(super) fn headers_of(variable: &str, text: &str) -> Result<Vec<(String, String)>, BadInput> {
+pub(crate) fn headers_of(variable: &str, text: &str) -> Result<Vec<(String, String)>, BadInput> {
     let entries = text.split(',').filter(|entry| !entry.trim().is_empty());
     let headers = entries.map(|entry| match entry.split_once('=') {
         Some((name, value)) => Ok((name.trim().to_owned(), value.trim().to_owned())),

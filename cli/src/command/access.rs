@@ -1,0 +1,4 @@
+//! Tokens and certificates.
+
+pub(crate) mod tls;
+pub(crate) mod token;
