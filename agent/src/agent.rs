@@ -1,17 +1,20 @@
 //! Starts and stops the threads of an agent.
 
+mod local;
+#[cfg(feature = "ship")]
+pub(crate) mod shipping;
+
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::builder::AgentBuilder;
+use self::local::Recorder;
+use crate::builder::{AgentBuilder, StartError};
 use crate::control::Control;
-use crate::local::Recorder;
 use crate::sampler::{self, OverheadCounters, Sampler, SamplerOptions};
 use crate::spawn::spawn;
-use crate::start_error::StartError;
 use crate::symbolizer::{Sink, Symbolizer};
 use crate::sys::probe;
 use crate::sys::process::{lower_priority, raise_priority, shorten_slice};
@@ -49,7 +52,7 @@ static RUNNING_IN: AtomicU32 = AtomicU32::new(0);
 #[must_use = "sampling stops when the agent is dropped"]
 pub struct Agent {
     threads: Threads,
-    shipping: crate::shipping::Shipping,
+    shipping: shipping::Shipping,
 }
 
 #[cfg(feature = "ship")]
@@ -65,8 +68,7 @@ impl Agent {
         let launch = Launch::new(&builder)?;
         let control = launch.control.clone();
         let tables = launch.tables.clone();
-        let (shipping, threads) =
-            crate::shipping::Shipping::prepare(builder, worker, control, tables)?;
+        let (shipping, threads) = shipping::Shipping::prepare(builder, worker, control, tables)?;
         let ship = threads.thread;
         let threads = launch.start(Box::new(threads.queue), Some(Box::new(|| ship.run())))?;
         shipping.started();

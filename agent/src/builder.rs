@@ -1,16 +1,23 @@
 //! Settings of an agent.
 
+mod mode;
+mod naming;
+mod start_error;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
 use profiler_core::limits::{INTERVAL_MAX, INTERVAL_MIN, LABELS_MAX, WORKER_BYTES_MAX};
 
-use crate::LocalAgent;
-use crate::naming::Symbols;
-use crate::start_error::{
-    CPU_LIMIT_MAX, CPU_LIMIT_MIN, LABELS_VARIABLE, RESOURCE_INTERVAL_MAX, RESOURCE_INTERVAL_MIN,
-    StartError,
+pub use self::mode::SamplerMode;
+pub use self::naming::Symbols;
+#[cfg(feature = "ship")]
+use self::start_error::LABELS_VARIABLE;
+pub use self::start_error::StartError;
+use self::start_error::{
+    CPU_LIMIT_MAX, CPU_LIMIT_MIN, RESOURCE_INTERVAL_MAX, RESOURCE_INTERVAL_MIN,
 };
+use crate::LocalAgent;
 use crate::sys::process;
 
 const INTERVAL_DEFAULT: Duration = Duration::from_millis(10);
@@ -235,7 +242,7 @@ impl AgentBuilder {
             self.symbols = Some(symbols.map_err(|value| StartError::Symbols { value })?);
         }
         if self.symbol_upload.is_none() {
-            let allowed = crate::naming::symbol_upload_from_environment();
+            let allowed = naming::symbol_upload_from_environment();
             self.symbol_upload = Some(allowed.map_err(|value| StartError::SymbolUpload { value })?);
         }
         if let Some(labels) = std::env::var_os(LABELS_VARIABLE) {

@@ -68,17 +68,9 @@ mod fork;
 #[cfg(all(sampler, emberline_fuzzing))]
 #[doc(hidden)]
 pub mod fuzzing;
-#[cfg(sampler)]
-mod ledger;
-#[cfg(sampler)]
-mod local;
 mod log;
-mod memory_report;
-mod mode;
-mod naming;
 pub mod observe;
 mod overhead;
-mod progress;
 mod recording;
 mod registry;
 #[cfg(feature = "ship")]
@@ -87,16 +79,11 @@ mod report;
 mod report_file;
 #[cfg(sampler)]
 mod resources;
-mod run;
 #[cfg(sampler)]
 mod sampler;
 #[cfg(all(sampler, feature = "ship"))]
 mod ship;
-#[cfg(all(sampler, feature = "ship"))]
-mod shipping;
 mod spawn;
-mod spill;
-mod start_error;
 #[cfg(sampler)]
 mod symbolizer;
 #[cfg(sampler)]
@@ -112,7 +99,6 @@ mod tables;
 mod task;
 mod telemetry;
 mod threads;
-mod transfer;
 mod wanted;
 
 /// Types of the model that this crate's functions take and return.
@@ -127,32 +113,29 @@ pub use profiler_core::{
 #[cfg(feature = "ship")]
 pub use agent::Agent;
 pub use agent::LocalAgent;
-pub use builder::AgentBuilder;
+pub use builder::{AgentBuilder, SamplerMode, StartError, Symbols};
 #[doc(hidden)]
 pub use clock::ClockShift;
-pub use memory_report::report_memory;
-pub use mode::SamplerMode;
-pub use naming::Symbols;
 pub use overhead::Overhead;
-pub use progress::expect_tasks;
 pub use recording::Recording;
 #[cfg(feature = "ship")]
 pub use report::ShipReport;
 #[cfg(feature = "ship")]
 pub use report_file::{ReportError, ReportGuard, report};
-pub use run::{RunGuard, mark_run};
 /// The shipper without threads and sockets, for simulations of Emberline itself.
 #[cfg(all(sampler, feature = "simulation"))]
 #[doc(hidden)]
 pub use ship::simulation;
-pub use start_error::StartError;
 #[cfg(feature = "tracing-layer")]
 pub use task::TaskLayer;
 pub use task::{
     Phase, PhaseFuture, PhaseFutureExt, PhaseGuard, TaskBuilder, TaskFuture, TaskFutureExt,
     TaskGuard, TaskHandle, TaskScope, current_task, phase, task,
 };
-pub use transfer::{TransferBuilder, TransferGuard, TransferReader, TransferWriter, transfer};
+pub use telemetry::{
+    RunGuard, TransferBuilder, TransferGuard, TransferReader, TransferWriter, expect_tasks,
+    mark_run, report_memory, transfer,
+};
 
 /// Compiles and runs the examples of the crate's README.
 #[cfg(all(doctest, feature = "ship"))]

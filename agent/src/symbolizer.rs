@@ -1,6 +1,8 @@
 //! The symbolizer: a low-priority thread that turns the sampler's addresses into names, drains the
 //! rings of the task guards, and hands whole cycles to a [`Sink`].
 
+mod ledger;
+
 use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -12,12 +14,12 @@ use profiler_core::{
     Delta, Frame, FrameId, FrameKind, NodeId, ThreadSnapshot, Ticks, TimeRange, Timestamp,
 };
 
+use self::ledger::{Ledger, SealedTasks};
 use crate::batch::{Batch, Span};
 use crate::clock;
 #[cfg(feature = "ship")]
 use crate::control::SymbolReply;
 use crate::control::{Control, ThreadDumpReply};
-use crate::ledger::{Ledger, SealedTasks};
 use crate::log;
 use crate::registry;
 use crate::sampler::{

@@ -6,6 +6,7 @@ mod change;
 mod early;
 mod names;
 mod ring;
+mod spill;
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -18,8 +19,8 @@ pub(crate) use self::ring::{
     LocalTaskId, PhaseRow, ROWS_BEYOND_STARTS, ROWS_FOR_ENDS, ROWS_FOR_KNOWN_ENDS, ResultRow,
     RingSlot, Row, TaskIds, TaskRow,
 };
+pub(crate) use self::spill::SpillSum;
 use crate::fork::PerProcess;
-use crate::spill::SpillSum;
 use crate::sync::lock;
 use crate::sys::push_list::{Elements, PushList};
 

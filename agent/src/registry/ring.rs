@@ -22,7 +22,7 @@ pub(crate) const ROWS_BEYOND_STARTS: usize = RING_ROWS / 2;
 pub(crate) const ROWS_FOR_ENDS: usize = RING_ROWS / 4;
 
 /// Rows reserved for the ends of tasks whose start was written: a task that was reported as
-/// started must be reported as ended. Other ends are summed in the [`Spill`](crate::spill::Spill).
+/// started must be reported as ended. Other ends are summed in the [`Spill`](super::spill::Spill).
 pub(crate) const ROWS_FOR_KNOWN_ENDS: usize = RING_ROWS / 8;
 
 /// A row that a guard writes for the ledger.

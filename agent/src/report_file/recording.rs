@@ -11,7 +11,8 @@ use profiler_core::limits::bounded;
 
 use super::error::ReportError;
 use super::program::Program;
-use crate::{Agent, RunGuard, StartError, mark_run, shipping};
+use crate::agent::shipping;
+use crate::{Agent, RunGuard, StartError, mark_run};
 
 /// The program, if it is not in a folder of `PATH`.
 const PROGRAM_VARIABLE: &str = "EMBERLINE_PROGRAM";

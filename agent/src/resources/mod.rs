@@ -14,7 +14,8 @@ use profiler_core::{Resource, ResourceSample};
 use self::cgroup::Cgroup;
 use self::host::Host;
 use self::process::Process;
-use crate::{clock, memory_report};
+use crate::clock;
+use crate::telemetry::memory_report;
 
 /// The unit of times in `/proc`: a hundredth of a second for every program on Linux.
 const TICK_NS: u64 = 10_000_000;

@@ -31,7 +31,8 @@ use crate::control::{Control, DesiredSettings};
 use crate::registry::ThreadCell;
 use crate::sys::page_vec::PageVec;
 use crate::sys::{process, processor};
-use crate::{log, registry, run, threads};
+use crate::telemetry::run;
+use crate::{log, registry, threads};
 
 /// The time in a tick after which no further visit begins, whatever the budget is.
 const VISITING_NS_MAX: u64 = 2_000_000;

@@ -4,6 +4,10 @@
 
 #[cfg(sampler)]
 pub(crate) mod collect;
+pub(crate) mod memory_report;
+mod progress;
+pub(crate) mod run;
+mod transfer;
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,6 +15,12 @@ use std::sync::{Arc, Mutex};
 
 use profiler_core::{ExpectedTasks, RunMarker, TransferEvent};
 
+pub use self::memory_report::report_memory;
+pub use self::progress::expect_tasks;
+pub use self::run::{RunGuard, mark_run};
+pub use self::transfer::{
+    TransferBuilder, TransferGuard, TransferReader, TransferWriter, transfer,
+};
 use crate::fork::{self, PerProcess};
 use crate::sync::lock;
 use crate::sys::queue::{Reader, Writer, queue};

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use profiler_core::limits::{INTERVAL_MAX, INTERVAL_MIN, LABELS_MAX, WORKER_BYTES_MAX};
 
-use crate::naming::{SYMBOL_UPLOAD_VARIABLE, SYMBOLS_VARIABLE};
+use super::naming::{SYMBOL_UPLOAD_VARIABLE, SYMBOLS_VARIABLE};
 
 pub(crate) const CPU_LIMIT_MIN: f64 = 0.001;
 pub(crate) const CPU_LIMIT_MAX: f64 = 1.0;

@@ -10,9 +10,8 @@ use rustc_hash::FxHashMap;
 
 use crate::detail::{self, Interval, Phases};
 use crate::registry::{
-    self, Drained, LocalTaskId, NameId, PhaseRow, ResultRow, Row, TaskRow, ThreadCell,
+    self, Drained, LocalTaskId, NameId, PhaseRow, ResultRow, Row, SpillSum, TaskRow, ThreadCell,
 };
-use crate::spill::SpillSum;
 use crate::threads::ThreadIdentity;
 
 /// Most open tasks that are tracked. A task beyond gets a row when it ends, without its phases.
