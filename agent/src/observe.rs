@@ -1,5 +1,6 @@
-//! For crates that observe the tasks of their own process, as `emberline-diagnostics` does: starts and ends of tasks,
-//! and the clock, thread and forks that the agent uses itself.
+//! Observing the tasks of the own process, as `emberline-diagnostics` does: their starts and ends, and the clock,
+//! threads and forks that the agent uses itself.
+//!
 //! An observer sees the same starts and ends that an agent records, and needs no agent. While there is neither, a
 //! task costs two loads.
 //!

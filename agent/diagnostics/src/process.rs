@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use emberline_agent::observe::fork_generation;
 
-/// Most generations of forked processes that are distinguished.
+/// Most generations of forked processes with values of their own; deeper ones share the last.
 const GENERATIONS_MAX: usize = 16;
 
 /// A value of which each forked process has its own, because the parent's may be locked by a thread

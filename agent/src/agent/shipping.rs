@@ -9,7 +9,7 @@ use profiler_core::token::TokenError;
 use profiler_core::{Epoch, SessionKey, Timestamp, Token};
 
 use crate::batch::Batch;
-use crate::builder::{AgentBuilder, host_name};
+use crate::builder::{AgentBuilder, StartError, host_name};
 use crate::clock;
 use crate::control::{Control, ThreadDumpReply};
 use crate::fork::PerProcess;
@@ -18,7 +18,6 @@ use crate::report::ShipReport;
 use crate::ship::{
     self, AgentClock, BatchQueue, Limits, ShipError, ShipOptions, ShipThread, Shipper, TokenSource,
 };
-use crate::start_error::StartError;
 use crate::symbolizer::Sink;
 use crate::sync::lock;
 use crate::tables::Tables;

@@ -19,7 +19,7 @@ const fn file(path: &'static str, format: &'static str) -> FilePath {
     FilePath { path, format }
 }
 
-pub(super) const PROFILE: [FilePath; 10] = [
+pub(super) const PROFILE: [FilePath; 9] = [
     file("/api/v1/profile.svg", "svg"),
     file("/api/v1/profile.json", "json"),
     file("/api/v1/profile.collapsed", "collapsed"),
@@ -31,10 +31,10 @@ pub(super) const PROFILE: [FilePath; 10] = [
     file("/api/v1/profile.parquet", "parquet"),
 ];
 
-pub(super) const TIMELINE: [FilePath; 3] =
+pub(super) const TIMELINE: [FilePath; 2] =
     [file("/api/v1/timeline.csv", "csv"), file("/api/v1/timeline.parquet", "parquet")];
 
-pub(super) const TASKS: [FilePath; 4] = [
+pub(super) const TASKS: [FilePath; 3] = [
     file("/api/v1/tasks.csv", "csv"),
     file("/api/v1/tasks.parquet", "parquet"),
     file("/api/v1/tasks.firefox.json", "firefox"),
@@ -42,10 +42,10 @@ pub(super) const TASKS: [FilePath; 4] = [
 
 pub(super) const DURATIONS: [FilePath; 1] = [file("/api/v1/tasks.hlog", "hlog")];
 
-pub(super) const TRANSFERS: [FilePath; 3] =
+pub(super) const TRANSFERS: [FilePath; 2] =
     [file("/api/v1/transfers.csv", "csv"), file("/api/v1/transfers.parquet", "parquet")];
 
-pub(super) const RESOURCES: [FilePath; 3] =
+pub(super) const RESOURCES: [FilePath; 2] =
     [file("/api/v1/resources.csv", "csv"), file("/api/v1/resources.parquet", "parquet")];
 
 /// Routes that call the handler with the parameter `format` of their path.

@@ -11,7 +11,7 @@ use std::rc::Rc;
 use gimli::{AbbreviationsCacheStrategy, DebugInfoOffset, Dwarf, DwoId, Unit, UnitRef};
 use rustc_hash::FxHashMap;
 use symbols::whole::{
-    AttributionKey, LINE_OF_ADDRESS, Origins, Piece, UNIT_BYTES_MAX, WholeUnit, pieces,
+    FunctionsKey, LINE_OF_ADDRESS, Origins, Piece, UNIT_BYTES_MAX, WholeUnit, pieces,
 };
 use symbols::{DebugInfo, Locations, SymbolIndex, frames_of};
 
@@ -204,7 +204,7 @@ struct Reducer<'f, S> {
 /// Key of frames: all that they depend on, apart from the line of the innermost one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 struct FramesKey {
-    place: AttributionKey,
+    functions: FunctionsKey,
     symbol: Option<(u32, u32)>,
 }
 
@@ -343,13 +343,13 @@ impl<'f, S: ReadAt> Reducer<'f, S> {
         let mut known: FxHashMap<FramesKey, KnownFrames> = FxHashMap::default();
         for piece in pieces {
             for start in self.boundaries_in(piece, &boundaries) {
-                let place = open.attribution_at(start);
+                let info = open.info_at(start);
                 let symbol = self.index.find(start).map(|symbol| (symbol.start, symbol.bytes));
-                let key = FramesKey { place: place.key, symbol };
+                let key = FramesKey { functions: info.key, symbol };
                 let frames = match known.get(&key) {
                     Some(frames) => *frames,
                     None => {
-                        let locations = open.locations_at(start, place.key);
+                        let locations = open.locations_at(start, info.key);
                         let frames = self.frames_at(&locations, start)?;
                         known.insert(key, frames);
                         frames
@@ -358,7 +358,7 @@ impl<'f, S: ReadAt> Reducer<'f, S> {
                 let innermost = match frames {
                     KnownFrames::Fixed(innermost) => innermost,
                     KnownFrames::ByLine(row) => {
-                        self.builder.intern(FrameRow { line: place.line, ..row })?
+                        self.builder.intern(FrameRow { line: info.line, ..row })?
                     }
                 };
                 self.builder.add_range(start, innermost)?;

@@ -11,4 +11,4 @@ pub use crate::debug_info::{UNIT_BYTES_MAX, UNITS_MAX};
 pub use crate::origins::Origins;
 pub use crate::symbol_index::Symbol;
 pub use pieces::{Piece, pieces};
-pub use unit::{Attribution, AttributionKey, LINE_OF_ADDRESS, WholeUnit};
+pub use unit::{AddressInfo, FunctionsKey, LINE_OF_ADDRESS, WholeUnit};

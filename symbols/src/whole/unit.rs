@@ -12,18 +12,18 @@ use crate::origins::Origins;
 /// The line of a frame whose line is that of each address.
 pub const LINE_OF_ADDRESS: u32 = u32::MAX;
 
-/// The functions and the line of an address.
+/// The key and the line of an address.
 #[derive(Clone, Copy, Debug)]
-pub struct Attribution {
-    /// All that its functions depend on.
-    pub key: AttributionKey,
+pub struct AddressInfo {
+    /// Equal where the functions are equal.
+    pub key: FunctionsKey,
     /// The line; 0 if there is none.
     pub line: u32,
 }
 
-/// All that the functions at an address depend on, apart from the line of the innermost one.
+/// Key of the functions at an address: all that they depend on, apart from the line of the innermost one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct AttributionKey {
+pub struct FunctionsKey {
     /// The compiled function's entry.
     function: Option<u32>,
     innermost: Option<usize>,
@@ -78,19 +78,19 @@ impl<'u, R: Reader<Offset = usize>> WholeUnit<'u, R> {
         boundaries
     }
 
-    /// The functions and the line of an address.
+    /// Returns the key and the line of an address.
     #[must_use]
-    pub fn attribution_at(&self, address: u32) -> Attribution {
+    pub fn info_at(&self, address: u32) -> AddressInfo {
         let line = self.line_at(address);
         let function = range_of(&self.tables.functions, address.into());
         let compiled = function.and_then(|function| self.functions.get(&function.target));
-        let key = AttributionKey {
+        let key = FunctionsKey {
             function: function.map(|function| function.target),
             innermost: compiled
                 .and_then(|compiled| compiled.as_ref()?.innermost_at(address.into())),
             file: line.map(|line| line.file),
         };
-        Attribution { key, line: line.map_or(0, |line| line.line) }
+        AddressInfo { key, line: line.map_or(0, |line| line.line) }
     }
 
     fn line_at(&self, address: u32) -> Option<LineStart> {
@@ -103,7 +103,7 @@ impl<'u, R: Reader<Offset = usize>> WholeUnit<'u, R> {
     /// The functions at an address, with [`LINE_OF_ADDRESS`] as the line of the innermost one if it
     /// has one.
     #[must_use]
-    pub fn locations_at(&self, address: u32, key: AttributionKey) -> Locations {
+    pub fn locations_at(&self, address: u32, key: FunctionsKey) -> Locations {
         let mut functions = match key.function.map(|function| self.functions.get(&function)) {
             Some(Some(Some(compiled))) => compiled.locations_at(address.into()),
             // Damaged.

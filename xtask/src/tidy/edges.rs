@@ -82,8 +82,11 @@ const COLLECTOR: &[&str] = &[
 const FREE: &[&str] =
     &["profiler-core", "api", "flamegraph", "tls", "agent", "collector", "examples", "simulation"];
 
-/// These two meet on the wire only, even in their tests.
-const STRANGERS: [&str; 2] = ["agent", "collector"];
+/// The crates of a worker's side and those of the collector's side meet on the wire only, even in their tests.
+const SIDES: [&[&str]; 2] = [
+    &["agent", "diagnostics"],
+    &["collector", "collector-base", "naming", "shares", "store", "front", "state", "query"],
+];
 
 /// Checks the output of `cargo metadata`.
 ///
@@ -114,9 +117,9 @@ pub(super) fn check(metadata: &Value) -> Result<Vec<Finding>> {
         for dependency in dependencies.iter().filter(|each| each["path"].is_string()) {
             let to = short_name(dependency)?;
             let only_for_tests = dependency["kind"] == "dev";
-            let strangers = STRANGERS.contains(&from) && STRANGERS.contains(&to);
+            let strangers = side(from).is_some_and(|own| side(to).is_some_and(|it| it != own));
             let is_program = ["cli", "sql"].contains(&to);
-            let forbidden = is_program || (strangers && from != to);
+            let forbidden = is_program || strangers;
             if forbidden || (!only_for_tests && !allowed.contains(&to)) {
                 let allowed = match allowed.len() {
                     0 => "nothing".to_owned(),
@@ -127,6 +130,11 @@ pub(super) fn check(metadata: &Value) -> Result<Vec<Finding>> {
         }
     }
     Ok(findings)
+}
+
+/// The index in [`SIDES`] of a crate that is on one.
+fn side(crate_name: &str) -> Option<usize> {
+    SIDES.iter().position(|side| side.contains(&crate_name))
 }
 
 /// The name of a package or a dependency without `emberline-`: most are the crate's folder.
@@ -167,6 +175,8 @@ mod tests {
             &[
                 ("agent", "profiler-core", None),
                 ("collector", "flamegraph", None),
+                ("collector", "import", None),
+                ("naming", "symbol-files", None),
                 ("cli", "collector", None),
                 ("examples", "agent", None),
                 ("tests", "collector", None),
@@ -183,6 +193,7 @@ mod tests {
             &[
                 ("profiler-core", "flamegraph", None),
                 ("flamegraph", "agent", Some("build")),
+                ("flamegraph", "import", None),
                 ("examples", "collector", None),
                 ("tests", "cli", None),
                 ("cli", "sql", None),
@@ -190,6 +201,7 @@ mod tests {
             expect![[r#"
                 profiler-core/Cargo.toml: profiler-core must not depend on flamegraph; it may use nothing [edges]
                 flamegraph/Cargo.toml: flamegraph must not depend on agent; it may use profiler-core [edges]
+                flamegraph/Cargo.toml: flamegraph must not depend on import; it may use profiler-core [edges]
                 examples/Cargo.toml: examples must not depend on collector; it may use profiler-core, flamegraph, agent [edges]
                 tests/Cargo.toml: tests must not depend on cli; it may use profiler-core, api, flamegraph, tls, agent, collector, examples, simulation [edges]
                 cli/Cargo.toml: cli must not depend on sql; it may use profiler-core, api, flamegraph, import, symbol-files, tls, agent, collector, examples [edges]
@@ -200,10 +212,16 @@ mod tests {
     #[test]
     fn agent_and_collector_never_meet_even_in_tests() {
         check_edges(
-            &[("agent", "collector", Some("dev")), ("collector", "agent", Some("dev"))],
+            &[
+                ("agent", "collector", Some("dev")),
+                ("collector", "agent", Some("dev")),
+                ("diagnostics", "store", Some("dev")),
+                ("agent", "symbol-files", Some("dev")),
+            ],
             expect![[r#"
                 agent/Cargo.toml: agent must not depend on collector; it may use profiler-core, symbols, tls [edges]
-                collector/Cargo.toml: collector must not depend on agent; it may use profiler-core, api, flamegraph, import, tls [edges]
+                collector/Cargo.toml: collector must not depend on agent; it may use profiler-core, api, flamegraph, import, tls, collector-base, naming, shares, store, front, state, query [edges]
+                diagnostics/Cargo.toml: diagnostics must not depend on store; it may use profiler-core, agent [edges]
             "#]],
         );
     }

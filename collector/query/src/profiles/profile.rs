@@ -97,7 +97,7 @@ pub struct ProfileQuery {
 
 impl ProfileQuery {
     pub const BY: [(&'static str, By); 2] = [("function", By::Function), ("line", By::Line)];
-    const FORMATS: [(&'static str, Format); 11] = [
+    const FORMATS: [(&'static str, Format); 10] = [
         ("json", Format::Json),
         ("columns", Format::Columns),
         ("collapsed", Format::Collapsed),

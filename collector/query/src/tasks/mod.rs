@@ -60,7 +60,7 @@ pub enum TaskFormat {
 }
 
 impl TaskFormat {
-    const CHOICES: [(&'static str, TaskFormat); 6] = [
+    const CHOICES: [(&'static str, TaskFormat); 5] = [
         ("json", TaskFormat::Json),
         ("columns", TaskFormat::Columns),
         ("csv", TaskFormat::File(TableFormat::Csv)),
