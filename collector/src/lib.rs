@@ -1,20 +1,14 @@
 //! Emberline's collector: receives what agents ship, merges it, stores it, answers queries.
 //!
 //! ```text
-//! agent ─▶ serve::ingest ─▶ ingest ─▶ commit ─▶ windows, ledger, ─▶ query ─▶ serve::http ─▶ reader
-//!            one stream      check     log,      telemetry          plain     JSON, SVG,
-//!                                      sync                         values    text
+//! agent ─▶ serve::ingest ─▶ state::ingest ─▶ state::commit ─▶ windows, ledger, ─▶ query ─▶ serve::http ─▶ reader
+//!            one stream          check          log, sync       telemetry         plain     JSON, SVG,
+//!                                                                                 values    text
 //! ```
 //!
-//! Reading order: [`limits`], `clock`, `rows` (the values that memory and store share), `tree` (all
-//! agents' stacks in one), `store` (log and tables), `windows`, `ledger` and `telemetry` (what is in no
-//! table yet), `session` (one life of one agent), `state` (what queries read), `ingest` (what each
-//! message does), `pushed` (what foreign profilers push), `forward` (what other servers receive),
-//! `commit` (how a flush becomes durable), `ingest_status` (whether ingest is blocked), `sealing` (how
-//! memory becomes tables), `recovery` (how a collector restarts), `adoption` (how others continue for a
-//! dead one), `follow` (how readers see the stores of all), `agent_control` (requests to running
-//! agents), `significance` (change or noise), `query` (queries and answers), [`auth`] (tokens and
-//! roles), `shares` (quotas and fair shares), `audit` (who did what), [`serve`] (the protocols).
+//! This crate has the protocols ([`serve`]) and the log of who did what (`audit`). Below it, from the ground up:
+//! `emberline-collector-base`, `emberline-naming`, `emberline-shares`, `emberline-store`, `emberline-front`,
+//! `emberline-state` and `emberline-query`; each says in which order to read it.
 //!
 //! ```no_run
 //! # async fn run() -> Result<(), emberline_collector::ServeError> {

@@ -1,5 +1,12 @@
 //! The data of a collector and its changes: sessions, windows, tasks, the log of acknowledged flushes, and their
 //! sealing into tables. Knows no query and no socket.
+//!
+//! Reading order: `tree` (all agents' stacks in one), `windows`, `ledger` and `telemetry` (not in tables yet),
+//! `session` (one life of one agent), `state` (what queries read), `ingest` (the effect of each message), `pushed`
+//! (profiles that foreign profilers push), `forward` (data for other servers), `commit` (how a flush becomes durable),
+//! `ingest_status` (whether ingest is blocked), `sealing` (how memory becomes tables), `recovery` (how a collector
+//! restarts), `adoption` (how others continue for a dead one), `follow` (how readers see the stores of all),
+//! `agent_control` (requests to running agents).
 
 #![allow(
     missing_docs,

@@ -6,11 +6,11 @@
 )]
 
 // Without a client, nothing is in a bucket.
+#[cfg_attr(not(feature = "s3"), allow(dead_code))]
 pub mod bucket;
 mod error;
 mod guard;
 pub mod late_hours;
-#[cfg_attr(not(feature = "s3"), allow(dead_code))]
 mod lists;
 mod load;
 mod lock;
