@@ -22,7 +22,7 @@ const COMMANDS: [&[&str]; 4] = [
 ];
 
 /// The tests of whole systems, built as in the step `test`.
-const SYSTEM_TESTS: &[&str] = &["--test=system", "sql::"];
+const SYSTEM_TESTS: &[&str] = &["--test=system", "stores::sql::"];
 
 /// Names the program that tests of whole systems run.
 const PROGRAM_VARIABLE: &str = "EMBERLINE_TEST_PROGRAM";
@@ -51,7 +51,7 @@ fn path_with_sql() -> Result<OsString> {
 }
 
 /// The tests of Ballista clusters and of `cargo xtask cluster`.
-const CLUSTER_TESTS: &[&str] = &["--test=system", "sql_cluster::"];
+const CLUSTER_TESTS: &[&str] = &["--test=system", "stores::sql_cluster::"];
 
 /// Names the folder with the programs of Ballista for these tests.
 const BALLISTA_VARIABLE: &str = "EMBERLINE_TEST_BALLISTA";

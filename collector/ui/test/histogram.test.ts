@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { bucketsOf } from '../src/components/Histogram';
+import { bucketsOf } from '../src/components/tasks/Histogram';
 
 test('every duration is in the bucket that contains it', () => {
   const durations = [0, 1, 3, 1000, 1023, 1024, 5e9, 5e9];

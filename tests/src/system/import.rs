@@ -8,7 +8,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::harness::{Collector, emberline, number, output, run};
-use crate::terminal::Terminal;
+use crate::views::terminal::Terminal;
 
 const BEFORE: &str = "load;main;parse 300000000\nload;main;read 100000000\n";
 const AFTER: &str = "load;main;parse 900000000\nload;main;read 100000000\n";

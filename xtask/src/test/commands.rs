@@ -197,9 +197,9 @@ pub(super) const SYSTEM_ALL: CargoCommand = CargoCommand {
 pub(super) const SYSTEM: CargoCommand = CargoCommand {
     inner_arguments: &[
         "--test-threads=3",
-        "--skip=bucket::",
-        "--skip=chaos::",
-        "--skip=crash::no_acked_cycle_is_lost_or_counted_twice_across_kills",
+        "--skip=stores::bucket::",
+        "--skip=stores::chaos::",
+        "--skip=stores::crash::no_acked_cycle_is_lost_or_counted_twice_across_kills",
     ],
     ..SYSTEM_ALL
 };

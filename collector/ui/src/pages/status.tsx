@@ -2,8 +2,8 @@
 
 import { Alerts } from '../components/Alerts';
 import { InvalidRequest, Loading, NoData } from '../components/Messages';
-import { ProgressBars } from '../components/ProgressBars';
-import { TaskSummary } from '../components/TaskSummary';
+import { ProgressBars } from '../components/tasks/ProgressBars';
+import { TaskSummary } from '../components/tasks/TaskSummary';
 import { Tile } from '../components/Tile';
 import { Timeline } from '../components/Timeline';
 import { apiUrl, href, navigate, rangeOf, setParams, sharedParams, useAddress } from '../core/address';

@@ -1,11 +1,11 @@
 // One task name: durations, phases, profile.
 
 import { useMemo, useState } from 'preact/hooks';
-import { bucketsOf, Histogram } from '../components/Histogram';
+import { bucketsOf, Histogram } from '../components/tasks/Histogram';
 import { lazy } from '../components/Lazy';
 import { EmptyState, InvalidRequest, Loading } from '../components/Messages';
-import { PhaseBar } from '../components/PhaseBar';
-import { TaskTable } from '../components/TaskTable';
+import { PhaseBar } from '../components/tasks/PhaseBar';
+import { TaskTable } from '../components/tasks/TaskTable';
 import { Tile } from '../components/Tile';
 import { apiUrl, href, rangeOf, setParams, sharedParams, useAddress } from '../core/address';
 import type { TaskDurationsAnswer, TaskSummaryAnswer, TasksAnswer } from '../core/api';
@@ -21,7 +21,7 @@ import { useProfile } from './profile/useProfile';
 import { Views } from './profile/Views';
 
 // Charts are as large as all other scripts of this page.
-const DurationTrend = lazy(async () => (await import('../components/DurationTrend')).DurationTrend);
+const DurationTrend = lazy(async () => (await import('../components/tasks/DurationTrend')).DurationTrend);
 
 /** Tasks in the histogram; of more, the newest. */
 const ROWS = 5000;
