@@ -29,6 +29,12 @@ pub struct Admitted {
     pub suppressed: Option<u64>,
 }
 
+impl Default for LineLimit {
+    fn default() -> LineLimit {
+        LineLimit::new()
+    }
+}
+
 impl LineLimit {
     pub const fn new() -> LineLimit {
         LineLimit { bucket: Mutex::new(None) }

@@ -441,7 +441,7 @@ impl Rows<'_> {
     /// Their places in the batch, neighbours together.
     pub(crate) fn each_range(&self, mut visit: impl FnMut(Range<usize>)) {
         if self.are_all() {
-            return visit(0..self.batch.len());
+            return visit(0..self.batch.row_count());
         }
         let mut range = 0..0;
         self.each(|index| {

@@ -81,11 +81,13 @@ impl Charge {
     }
 }
 
-impl DecodeBudget {
-    pub fn new() -> DecodeBudget {
+impl Default for DecodeBudget {
+    fn default() -> DecodeBudget {
         DecodeBudget { lanes: Lanes::new(SMALL_LANE_BYTES, LARGE_LANE_BYTES) }
     }
+}
 
+impl DecodeBudget {
     /// Waits for room for a message that takes `bytes` once decoded.
     pub async fn charge(&self, account: &Account, bytes: usize) -> Charge {
         const OPEN: &str = "the lanes are never closed";
@@ -116,7 +118,7 @@ mod tests {
 
     #[test]
     fn large_messages_leave_room_for_small_ones_and_for_others() {
-        let budget = DecodeBudget::new();
+        let budget = DecodeBudget::default();
         let [greedy, other] = [1, 2].map(Account::of_test);
         let all = at_once(budget.charge(&greedy, usize::MAX));
         assert_eq!(budget.charged(), LARGE_LANE_BYTES / 2);

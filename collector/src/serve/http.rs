@@ -208,7 +208,7 @@ async fn workers(State(reader): State<Reader>, pairs: Pairs) -> Result<Response,
         let stores = collector.follower.as_ref().map(Follower::statuses).unwrap_or_default();
         // Rows stored since the last look say nothing about the workers.
         let now = stores.iter().filter_map(|store| store.read_at).min().unwrap_or(now);
-        let fleet = fleet(&collector, &query, now);
+        let fleet = fleet(collector, &query, now);
         let pushed = &collector.pushed;
         answer::json(&answer::workers(&fleet, &quotas, pushed, &forwards, &stores, now))
     });

@@ -239,7 +239,7 @@ impl SimulatedCollector {
         let range = TimeRange::ALL;
         let query = TaskQuery { range, given_range: Some(range), ..query };
         let tasks =
-            Queries(&state).tasks(&query, &Cancel::default()).expect("the tables are readable");
+            Queries(state).tasks(&query, &Cancel::default()).expect("the tables are readable");
         let rows = tasks.selection.rows.iter().map(|row| TaskContent {
             key: row.record.key.to_string(),
             epoch: row.epoch.0,
@@ -283,7 +283,7 @@ impl SimulatedCollector {
             format: Format::Collapsed,
             ..query
         };
-        let answer = Queries(&state).profile(&query, &Cancel::default());
+        let answer = Queries(state).profile(&query, &Cancel::default());
         let answer = answer.expect("the tables are readable");
         let mut leaves = BTreeMap::new();
         for line in flamegraph::collapsed(&answer.profile).lines() {

@@ -31,7 +31,6 @@ use state::session::Presence;
 use state::testing::{SECOND_NS, TestWorker, at, at_once, range};
 use state::tree::PhaseFilter;
 use state::tree::Tree;
-use store;
 use store::rows::{Disconnect, DisconnectReason};
 
 /// A collector whose clock stands at `now_s` after the tests' start.

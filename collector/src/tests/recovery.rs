@@ -269,7 +269,7 @@ impl Fleet {
                 "{key:?} was acked, and is lost"
             );
         }
-        for epoch in fleet(&collector, &Default::default(), at(0)).epochs {
+        for epoch in fleet(collector, &Default::default(), at(0)).epochs {
             let own = held.iter().filter(|((worker, _), _)| **worker == *epoch.worker.0);
             let own: Vec<&Content> = own.map(|(_, content)| content).collect();
             let stored_ns: u64 = own.iter().flat_map(|content| content.values()).sum();
@@ -509,7 +509,7 @@ fn the_bytes_of_version_1_are_read() {
     let collector = open(&SimDisk::of([(name, bytes.clone())].into()));
     assert_eq!(held(&collector), held(&expected.collector));
     let view = |collector: &Collector| {
-        let epoch = fleet(&collector, &Default::default(), at(0)).epochs.remove(0);
+        let epoch = fleet(collector, &Default::default(), at(0)).epochs.remove(0);
         (epoch.agent, epoch.account, epoch.acked_seq, epoch.clock, epoch.ticks, epoch.running)
     };
     assert_eq!(view(&collector), view(&expected.collector));

@@ -146,8 +146,8 @@ impl Drop for Subscription {
     }
 }
 
-impl Events {
-    pub fn new() -> Events {
+impl Default for Events {
+    fn default() -> Events {
         let state = State {
             last_id: 0,
             recent: VecDeque::new(),
@@ -162,7 +162,9 @@ impl Events {
             state: Mutex::new(state),
         }
     }
+}
 
+impl Events {
     /// Suppresses or resumes events.
     pub fn pause(&self, is_paused: bool) {
         self.is_paused.store(is_paused, Ordering::Relaxed);
@@ -299,7 +301,7 @@ mod tests {
 
     #[test]
     fn a_subscriber_receives_later_events_and_the_number_missed() {
-        let events = Events::new();
+        let events = Events::default();
         damage(&events, 3);
         let mut subscription = events.subscribe().unwrap();
         assert!(subscription.receiver.try_recv().is_err());
@@ -313,7 +315,7 @@ mod tests {
 
     #[test]
     fn runs_do_not_displace_other_events() {
-        let events = Events::new();
+        let events = Events::default();
         damage(&events, 1);
         let run = RunMarker { id: RunId(1), name: "nightly".into(), start: at(0), stop: None };
         let run = Arc::new(RunRow::marked(None, Epoch(1), run));
@@ -331,7 +333,7 @@ mod tests {
 
     #[test]
     fn recent_events_are_kept_and_subscribers_are_limited() {
-        let events = Events::new();
+        let events = Events::default();
         damage(&events, EVENTS_RECENT_MAX + 7);
         let ids = |limit| events.recent(limit).iter().map(|event| event.id).collect::<Vec<_>>();
         assert_eq!(ids(2), [EVENTS_RECENT_MAX as u64 + 7, EVENTS_RECENT_MAX as u64 + 6]);

@@ -120,7 +120,7 @@ impl CollectorState {
             windows: RwLock::new(UnsealedWindows::new(manifest.clone())),
             ledger: RwLock::new(Ledger::new(manifest.clone(), limits.ledger_rows_max)),
             telemetry: RwLock::new(UnsealedTelemetry::new(manifest, RUNS_MAX)),
-            events: Events::new(),
+            events: Events::default(),
             flushes: AtomicU64::new(0),
             invalid_build_ids: AtomicU64::new(0),
             lives_changed: AtomicBool::new(false),

@@ -1,5 +1,7 @@
 //! A worker for tests: counts stacks as an agent does and makes the messages that it would send.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails where it stands")]
+
 use std::sync::Arc;
 
 pub use base::testing::at_once;

@@ -1,5 +1,7 @@
 //! An object store that records all changes, so that a test can crash after any of them.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails where it stands")]
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex};

@@ -124,7 +124,7 @@ impl TokenSet {
         TokenSet(records.into_iter().map(Arc::new).collect())
     }
 
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.0.len()
     }
 

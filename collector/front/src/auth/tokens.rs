@@ -100,7 +100,7 @@ impl Tokens {
 
     /// The number of tokens.
     pub fn count(&self) -> usize {
-        self.current.borrow().as_ref().map_or(0, |set| set.len())
+        self.current.borrow().as_ref().map_or(0, |set| set.count())
     }
 
     /// The current tokens; `None` if none is needed.

@@ -114,7 +114,7 @@ impl GrafanaQuery {
             return Ok(Profile::default());
         };
         let query = ProfileQuery::of(self.range, filter);
-        Ok(Queries(&state).profile(&query, asking.cancel)?.profile)
+        Ok(Queries(state).profile(&query, asking.cancel)?.profile)
     }
 }
 

@@ -71,7 +71,7 @@ impl Ingest {
     pub(crate) fn new(collector: Arc<Collector>, stopping: watch::Receiver<bool>) -> Ingest {
         let memory = MessageMemory {
             begun: MemoryPool::new(Quota::BegunBytes, BEGUN_BYTES_MAX),
-            decoded: Arc::new(DecodeBudget::new()),
+            decoded: Arc::new(DecodeBudget::default()),
             large_turns: collector.ingest.large_turns.clone(),
         };
         Ingest { collector, memory, stopping }

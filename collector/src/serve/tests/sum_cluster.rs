@@ -53,7 +53,7 @@ impl FilesCluster {
             list.as_ref().is_none_or(|list| list.contains(&number))
         };
         let mut visit = |batch: &Batch| {
-            for row in 0..batch.len() {
+            for row in 0..batch.row_count() {
                 let is_asked = periods.contains(&Period(batch.ts[row]))
                     && has(&store.tasks, batch.task[row])
                     && (store.workers.is_none() || has(&store.workers, batch.worker[row]));

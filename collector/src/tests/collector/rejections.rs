@@ -6,7 +6,7 @@ use super::*;
 use query::fleet;
 
 fn view(collector: &Collector) -> query::EpochView {
-    fleet(&collector, &Default::default(), at(0)).epochs[0].clone()
+    fleet(collector, &Default::default(), at(0)).epochs[0].clone()
 }
 
 /// As agents before `[truncated]` names sent it: all but the deep stack is stored where it belongs, and its

@@ -22,7 +22,7 @@ fn parsed(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
 /// The listed workers, `now_s` after the tests' start.
 fn listed(collector: &Collector, pairs: &[(&str, &str)], now_s: i64) -> FleetView {
     let query = WorkersQuery::parse(&parsed(pairs), &collector.state).unwrap();
-    fleet(&collector, &query, at(now_s))
+    fleet(collector, &query, at(now_s))
 }
 
 fn ids(fleet: &FleetView) -> String {

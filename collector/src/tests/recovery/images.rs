@@ -153,7 +153,7 @@ impl Run {
             let expected = sum_of(included.iter().map(|(_, content, _)| content));
             assert_eq!(stacks(&ask(collector)), expected);
             assert_eq!(tasks(collector), (included.len() as u64, vec![]));
-            let epochs = fleet(&collector, &Default::default(), at(0)).epochs;
+            let epochs = fleet(collector, &Default::default(), at(0)).epochs;
             let stored = epochs.iter().map(|epoch| epoch.stored_ns);
             assert_eq!(stored.sum::<u64>(), expected.values().sum::<u64>());
         };

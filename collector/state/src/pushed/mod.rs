@@ -80,7 +80,7 @@ impl Pushed {
         Pushed {
             ingest,
             live: Mutex::default(),
-            memory: DecodeBudget::new(),
+            memory: DecodeBudget::default(),
             turns: Turns::new(PUSHES_MAX),
             counters: PushCounters::default(),
             scrapes: Scrapes::default(),

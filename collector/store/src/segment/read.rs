@@ -61,7 +61,7 @@ pub struct Batch {
 
 impl Batch {
     /// Number of rows.
-    pub fn len(&self) -> usize {
+    pub fn row_count(&self) -> usize {
         self.values.len()
     }
 
@@ -347,14 +347,14 @@ impl Cursor<'_> {
         batch.clear();
         let segment = self.segment.clone();
         decode_checked(&segment.path, || {
-            while batch.len() < BATCH_ROWS {
+            while batch.row_count() < BATCH_ROWS {
                 let ready = self.group.as_ref().is_some_and(|group| !group.ranges.is_empty());
                 if !ready && !self.begin_group()? {
                     break;
                 }
                 self.read_range(batch)?;
             }
-            Ok(batch.len() > 0)
+            Ok(batch.row_count() > 0)
         })
     }
 
@@ -393,7 +393,7 @@ impl Cursor<'_> {
         let Some(group) = &mut self.group else { return Ok(()) };
         let Some(range) = group.ranges.pop() else { return Ok(()) };
         let skipped = range.start - group.row;
-        let count = range.len().min(BATCH_ROWS - batch.len());
+        let count = range.len().min(BATCH_ROWS - batch.row_count());
         group.row = range.start + count;
         if group.row < range.end {
             group.ranges.push(group.row..range.end);

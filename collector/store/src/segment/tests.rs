@@ -70,7 +70,7 @@ fn read(segment: &Arc<Segment>, scan: &Scan<'_>, tier: Tier) -> Result<Vec<Row>,
     let mut batch = Batch::default();
     let mut rows = Vec::new();
     while cursor.next(&mut batch)? {
-        rows.extend((0..batch.len()).map(|index| batch.row(tier, index)));
+        rows.extend((0..batch.row_count()).map(|index| batch.row(tier, index)));
     }
     Ok(rows)
 }
@@ -312,9 +312,9 @@ fn unrequested_columns_are_empty() {
     let mut batch = Batch::default();
     let mut count = 0;
     while cursor.next(&mut batch).unwrap() {
-        assert_eq!((batch.ts.len(), batch.node.len()), (batch.len(), batch.len()));
+        assert_eq!((batch.ts.len(), batch.node.len()), (batch.row_count(), batch.row_count()));
         assert!(batch.task.is_empty() && batch.worker.is_empty() && batch.kind.is_empty());
-        count += batch.len();
+        count += batch.row_count();
     }
     assert_eq!(count, rows.len());
 }

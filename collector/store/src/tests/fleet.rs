@@ -533,7 +533,7 @@ pub(crate) fn rows(tables: &Tables) -> BTreeMap<Numbers, u64> {
         let scan =
             Scan { periods: file.from..file.to, tasks: None, workers: None, columns: &columns };
         let mut visit = |batch: &segment::Batch| {
-            for index in 0..batch.len() {
+            for index in 0..batch.row_count() {
                 let row = batch.row(tier, index);
                 let fields = row.key.fields(tier);
                 assert!((file.from..file.to).contains(&fields.ts));

@@ -245,11 +245,11 @@ impl RowStream {
     /// Returns the value of the current row and moves on to the next one.
     fn take(&mut self, tables: &Tables) -> Result<u64, StoreError> {
         let taken = self.head.take();
-        if self.index == self.batch.len() {
+        if self.index == self.batch.row_count() {
             tables.note_damage(&self.file, self.cursor.next(&mut self.batch))?;
             self.index = 0;
         }
-        if self.index < self.batch.len() {
+        if self.index < self.batch.row_count() {
             let next = self.batch.row(self.tier, self.index);
             if taken.is_some_and(|row| row.key >= next.key) {
                 let damaged = StoreError::damaged(self.file.path(), "its rows are not in order");

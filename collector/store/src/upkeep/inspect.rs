@@ -398,7 +398,7 @@ impl Check<'_> {
         let mut rows = 0;
         let day_of = |period: u32| period / (Tier::Day.seconds() / tier.seconds());
         self.tables.scan(file, &scan, &mut |batch| {
-            rows += batch.len() as u64;
+            rows += batch.row_count() as u64;
             for (period, value) in batch.ts.iter().zip(&batch.values) {
                 *days.entry(day_of(*period)).or_default() += u128::from(*value);
             }

@@ -15,7 +15,7 @@ use state::testing::at_once;
 fn memory() -> MessageMemory {
     MessageMemory {
         begun: MemoryPool::new(Quota::BegunBytes, 1 << 20),
-        decoded: Arc::new(DecodeBudget::new()),
+        decoded: Arc::new(DecodeBudget::default()),
         large_turns: Turns::new(2),
     }
 }
