@@ -63,16 +63,8 @@ test('a file is named after its task, its start and its format', () => {
     return files.FILE_FORMATS.map((file) => files.fileName(params, [], loaded, file));
   };
   expect(name('load')).toEqual(
-    [
-      'svg',
-      'pb.gz',
-      'speedscope.json',
-      'firefox.json',
-      'collapsed.txt',
-      'csv',
-      'parquet',
-      'json',
-      'nested.json',
-    ].map((extension) => `emberline-load-20260131T120000Z.${extension}`),
+    ['svg', 'pb.gz', 'speedscope.json', 'firefox.json', 'collapsed.txt', 'csv', 'parquet', 'json', 'nested.json'].map(
+      (extension) => `emberline-load-20260131T120000Z.${extension}`,
+    ),
   );
 });

@@ -14,7 +14,7 @@ import { EXAMPLES, written } from './queries';
 const ROWS = 500;
 /** Rows of a file. */
 const FILE_ROWS = 1_000_000;
-const FILES: SqlFormat[] = ['csv', 'parquet', 'arrow'];
+const FILES: SqlFormat[] = ['csv', 'parquet'];
 
 export function SqlPage() {
   const { params } = useAddress();
@@ -89,7 +89,7 @@ export function SqlPage() {
         {isRunning && <button onClick={() => running.current?.abort()}>Cancel</button>}
         {FILES.map((format) => (
           <button key={format} disabled={isRunning} onClick={() => void ask(format, FILE_ROWS)}>
-            {format === 'csv' ? 'CSV' : format === 'arrow' ? 'Arrow' : 'Parquet'}
+            {format === 'csv' ? 'CSV' : 'Parquet'}
           </button>
         ))}
         <span role="status">{isRunning ? 'Running…' : ''}</span>

@@ -2,10 +2,10 @@
 
 import { Alerts } from '../components/Alerts';
 import { InvalidRequest, Loading, NoData } from '../components/Messages';
-import { ProgressBars } from '../components/tasks/ProgressBars';
-import { TaskSummary } from '../components/tasks/TaskSummary';
 import { Tile } from '../components/Tile';
 import { Timeline } from '../components/Timeline';
+import { ProgressBars } from '../components/tasks/ProgressBars';
+import { TaskSummary } from '../components/tasks/TaskSummary';
 import { apiUrl, href, navigate, rangeOf, setParams, sharedParams, useAddress } from '../core/address';
 import type { ProgressAnswer, TaskSummaryAnswer, TasksAnswer, TimelineAnswer, WorkersAnswer } from '../core/api';
 import { nowMs } from '../core/clock';

@@ -1,12 +1,12 @@
 // One task name: durations, phases, profile.
 
 import { useMemo, useState } from 'preact/hooks';
-import { bucketsOf, Histogram } from '../components/tasks/Histogram';
 import { lazy } from '../components/Lazy';
 import { EmptyState, InvalidRequest, Loading } from '../components/Messages';
+import { Tile } from '../components/Tile';
+import { bucketsOf, Histogram } from '../components/tasks/Histogram';
 import { PhaseBar } from '../components/tasks/PhaseBar';
 import { TaskTable } from '../components/tasks/TaskTable';
-import { Tile } from '../components/Tile';
 import { apiUrl, href, rangeOf, setParams, sharedParams, useAddress } from '../core/address';
 import type { TaskDurationsAnswer, TaskSummaryAnswer, TasksAnswer } from '../core/api';
 import { nowMs } from '../core/clock';

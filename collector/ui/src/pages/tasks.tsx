@@ -6,9 +6,9 @@ import { DownloadMenu } from '../components/DownloadMenu';
 import { LabelMenu, RunMenu, TaskMenu, useFleet, WorkerMenu } from '../components/FilterMenus';
 import { EmptyState, InvalidRequest, Loading } from '../components/Messages';
 import { MultiSelect } from '../components/MultiSelect';
+import { Timeline } from '../components/Timeline';
 import { TaskSummary } from '../components/tasks/TaskSummary';
 import { TaskTable } from '../components/tasks/TaskTable';
-import { Timeline } from '../components/Timeline';
 import { apiUrl, rangeOf, setParams, useAddress } from '../core/address';
 import type { Task, TaskSummaryAnswer, TasksAnswer, TimelineAnswer } from '../core/api';
 import { nowMs } from '../core/clock';
@@ -35,7 +35,6 @@ const FILES = [
   ['firefox.json', 'Firefox Profiler', 'profiler.firefox.com'],
   ['csv', 'CSV', 'spreadsheets'],
   ['parquet', 'Parquet', 'DuckDB, pandas'],
-  ['arrow', 'Arrow', 'pandas, Polars'],
 ];
 const OUTCOMES = ['running', 'ok', 'failed', 'cancelled', 'panicked', 'lost'];
 
