@@ -47,11 +47,11 @@ const compiledWhole: Plugin = {
  * and users visit more than one view.
  */
 const COMMON =
-  /vite\/preload-helper|\/node_modules\/preact\/|\/src\/(main|style|core|flame\/(client|transferable))|\/src\/components\/(Account|CopyLink|Disclosure|DownloadMenu|ErrorBoundary|Help|RangePicker|RangeFields|MultiSelect|FilterMenus|Timeline|timeline-draw|Lazy|Messages|TaskSummary|Tile)/;
+  /vite\/preload-helper|\/node_modules\/preact\/|\/src\/(main|style|core|flame\/(client|transferable))|\/src\/components\/(Account|CopyLink|Disclosure|DownloadMenu|ErrorBoundary|Help|RangePicker|RangeFields|MultiSelect|FilterMenus|Timeline|timeline-draw|Lazy|Messages|tasks\/TaskSummary|Tile)/;
 const GRAPH = /\/src\/(flame|pages\/profile)/;
 const OTHER_VIEWS =
   /\/src\/(flame\/(chart|sandwich)|pages\/profile\/(ChartView|FunctionTable|SandwichView|TreeView|other-views))/;
-const STREAM = /\/src\/(stream\/|components\/TaskTable)/;
+const STREAM = /\/src\/(stream\/|components\/tasks\/TaskTable)/;
 
 export default defineConfig({
   // Relative addresses, so that the page works below any path of a proxy.

@@ -12,7 +12,7 @@ use super::{ALL, serve};
 use state::testing::at;
 
 /// Routes with this many parameters of time.
-const ROUTES_WITH_RANGE: usize = 34;
+const ROUTES_WITH_RANGE: usize = 29;
 
 /// The routes that readers ask, without streams.
 fn read_routes() -> impl Iterator<Item = &'static str> {

@@ -1,1 +1,0 @@
-import{Gt as e,Ht as t,Y as n,dt as r,ot as i,pt as a}from"./page-common-w2XDvQmK.js";function o(){let[o,s]=e();return t(()=>{r(a(`licenses.txt`)).then(e=>e.text()).then(s,()=>s(`The collector cannot be reached.`))},[]),o===void 0?i(n,{}):i(`section`,{children:[i(`h2`,{children:`Licenses`}),i(`pre`,{class:`licenses`,children:o})]})}export{o as LicensesPage};
