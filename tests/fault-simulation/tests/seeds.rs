@@ -22,7 +22,9 @@ fn every_acknowledged_cycle_counts_once_and_every_account_balances() {
     assert!(sum.flushes > sum.cycles / 2, "{sum:?}");
     // A run in which nothing fails proves nothing.
     let absent: Vec<_> = sum.faults.iter().filter(|(_, count)| *count == 0).collect();
-    assert!(absent.is_empty(), "these faults never happened: {absent:?}");
+    // Few seeds may lack a rare one.
+    let may_lack = if seeds < SEEDS { 2 } else { 0 };
+    assert!(absent.len() <= may_lack, "these faults never happened: {absent:?}");
 }
 
 #[test]
