@@ -493,7 +493,7 @@ export function pageChecks({ browser, checks, open, at, parameter, graph, apiUrl
     await page.click('.download summary');
     await page.waitForSelector('.download[open] >> text=Firefox Profiler');
     const links = await page.$$eval('.download a', (all) => all.map((link) => [link.href, link.download]));
-    checks.equal(links.length, 4, 'number of files of tasks');
+    checks.equal(links.length, 3, 'number of files of tasks');
     const rows = new Set();
     for (const [url, name] of links) {
       const answer = await fetch(url);

@@ -676,7 +676,7 @@ export function profileChecks({ browser, checks, open, at, parameter, graph }) {
       await page.waitForSelector('.download a');
       const links = await page.$$eval('.download a', (all) => all.map((link) => [link.href, link.download]));
       await page.click('.download summary');
-      checks.equal(links.length, 10, 'number of files');
+      checks.equal(links.length, 9, 'number of files');
       for (const [url, name] of links) {
         checks.equal(await timeOfFile(url), shown, `${what}: the time in ${name}`);
         const isNamed =
