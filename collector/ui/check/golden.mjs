@@ -36,7 +36,7 @@ const PICTURES = [
 async function openStill(browser, theme) {
   const context = await browser.newContext({ viewport: SIZES.wide, colorScheme: theme, timezoneId: 'UTC' });
   const page = await context.newPage();
-  page.setDefaultTimeout(15_000);
+  page.setDefaultTimeout(60_000);
   await page.clock.setFixedTime(NOW_MS);
   await page.addInitScript(() => {
     CanvasRenderingContext2D.prototype.fillText = () => undefined;

@@ -46,7 +46,7 @@ export async function start({ args = [] } = {}) {
 export async function open(browser, checks, { size = 'wide', theme = 'light', expected = /^$/ } = {}) {
   const context = await browser.newContext({ viewport: SIZES[size], colorScheme: theme });
   const page = await context.newPage();
-  page.setDefaultTimeout(15_000);
+  page.setDefaultTimeout(60_000);
   page.on('console', (message) => {
     if (['error', 'warning'].includes(message.type()) && !expected.test(message.text())) {
       checks.expect(false, `console of ${page.url()}`, message.text());
