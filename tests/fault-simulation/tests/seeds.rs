@@ -8,6 +8,9 @@ use emberline_fault_simulation::{run, seeds};
 /// Seeds of a change, unless [`SEEDS_VARIABLE`] names another number.
 const SEEDS: u64 = 300;
 
+/// Fewer than [`SEEDS`] seeds may lack it: 120 do.
+const RARE_FAULT: &str = "disk UndoneTruncation";
+
 /// Set by `cargo xtask test` without `--all`.
 const SEEDS_VARIABLE: &str = "EMBERLINE_SEEDS";
 
@@ -21,10 +24,11 @@ fn every_acknowledged_cycle_counts_once_and_every_account_balances() {
     let sum = report.sum;
     assert!(sum.flushes > sum.cycles / 2, "{sum:?}");
     // A run in which nothing fails proves nothing.
-    let absent: Vec<_> = sum.faults.iter().filter(|(_, count)| *count == 0).collect();
-    // Few seeds may lack a rare one.
-    let may_lack = if seeds < SEEDS { 2 } else { 0 };
-    assert!(absent.len() <= may_lack, "these faults never happened: {absent:?}");
+    let mut absent: Vec<_> = sum.faults.iter().filter(|(_, count)| *count == 0).collect();
+    if seeds < SEEDS {
+        absent.retain(|(fault, _)| *fault != RARE_FAULT);
+    }
+    assert!(absent.is_empty(), "these faults never happened: {absent:?}");
 }
 
 #[test]
