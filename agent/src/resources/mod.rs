@@ -8,7 +8,6 @@ mod process;
 
 use std::time::Duration;
 
-use nix::time::{ClockId, clock_gettime};
 use profiler_core::{Resource, ResourceSample};
 
 use self::cgroup::Cgroup;
@@ -151,14 +150,6 @@ fn read_promptly(
         let is_prompt = ended_ns.saturating_sub(begun_ns) <= READING_NS_MAX;
         is_prompt.then(|| (begun_ns.midpoint(ended_ns), reading))
     })
-}
-
-/// Reads a CPU-time clock, in nanoseconds; `None` for a process that has ended.
-fn cpu_clock_ns(clock: ClockId) -> Option<u64> {
-    let time = clock_gettime(clock).ok()?;
-    let seconds = u64::try_from(time.tv_sec()).ok()?;
-    let rest = u64::try_from(time.tv_nsec()).ok()?;
-    Some(seconds.saturating_mul(1_000_000_000).saturating_add(rest))
 }
 
 #[cfg(test)]

@@ -3,13 +3,13 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
-use nix::time::ClockId;
 use nix::unistd::{SysconfVar, sysconf};
 use profiler_core::Resource;
 
+use super::Reading;
 use super::file::SystemFile;
-use super::{Reading, cpu_clock_ns};
 use crate::sys::directory;
+use crate::sys::process::process_cpu_ns;
 
 /// Average number of descriptors to list per reading, because each takes a third of a microsecond. A
 /// longer list is read less often.
@@ -43,7 +43,7 @@ impl Default for Process {
 
 impl Process {
     pub(super) fn read(&mut self, reading: &mut Reading) {
-        reading.set(Resource::ProcessCpu, cpu_clock_ns(ClockId::CLOCK_PROCESS_CPUTIME_ID));
+        reading.set(Resource::ProcessCpu, process_cpu_ns());
         let pages = self.statm.read().and_then(resident_pages);
         let memory = pages.map(|pages| pages.saturating_mul(self.page_bytes));
         reading.set(Resource::ProcessMemory, memory);

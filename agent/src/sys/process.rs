@@ -51,7 +51,8 @@ pub(crate) fn process_cpu_ns() -> Option<u64> {
     clock_ns(ClockId::CLOCK_PROCESS_CPUTIME_ID)
 }
 
-fn clock_ns(clock: ClockId) -> Option<u64> {
+/// Reads a clock, in nanoseconds.
+pub(crate) fn clock_ns(clock: ClockId) -> Option<u64> {
     let time = clock_gettime(clock).ok()?;
     Some(u64::try_from(time.tv_sec()).ok()? * 1_000_000_000 + u64::try_from(time.tv_nsec()).ok()?)
 }

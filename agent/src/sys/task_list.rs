@@ -14,11 +14,12 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use nix::sys::signal::Signal;
-use nix::time::{ClockId, clock_gettime};
+use nix::time::ClockId;
 
 use super::directory;
 use super::file::CheckedFile;
 use super::page_vec::PageVec;
+use super::process::clock_ns;
 
 const TASKS: &str = "/proc/self/task";
 /// Entries before the first thread: `.` and `..`.
@@ -148,13 +149,8 @@ impl ThreadStat {
 /// How far the kernel's clock of starts is ahead of the monotonic clock: it counts while the machine
 /// is suspended.
 fn suspended_ns() -> u64 {
-    let read = |clock| {
-        let time = clock_gettime(clock).ok()?;
-        let seconds = u64::try_from(time.tv_sec()).ok()?;
-        Some(seconds * 1_000_000_000 + u64::try_from(time.tv_nsec()).ok()?)
-    };
-    let monotonic = read(ClockId::CLOCK_MONOTONIC).unwrap_or(0);
-    read(ClockId::CLOCK_BOOTTIME).unwrap_or(0).saturating_sub(monotonic)
+    let monotonic = clock_ns(ClockId::CLOCK_MONOTONIC).unwrap_or(0);
+    clock_ns(ClockId::CLOCK_BOOTTIME).unwrap_or(0).saturating_sub(monotonic)
 }
 
 #[cfg(test)]
