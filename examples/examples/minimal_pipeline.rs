@@ -5,7 +5,7 @@ use std::{collections::HashSet, env, fs};
 
 fn main() -> anyhow::Result<()> {
     let url = env::var("EMBERLINE_URL").unwrap_or("http://127.0.0.1:4747".into());
-    let agent = agent::Agent::builder().collector(url);
+    let agent = emberline_agent::Agent::builder().collector(url);
     let _agent = agent.worker("pipeline").start()?;
     let folder = env::args().nth(1).unwrap_or(".".into());
     let mut files = Vec::new();
@@ -17,7 +17,7 @@ fn main() -> anyhow::Result<()> {
         if begun.elapsed() > Duration::from_secs(10) {
             break;
         }
-        let begin = |name: &str| agent::task(name).key(file.display().to_string());
+        let begin = |name: &str| emberline_agent::task(name).key(file.display().to_string());
         let task = begin("read").start();
         let text = String::from_utf8_lossy(&fs::read(file)?).into_owned();
         drop(task);

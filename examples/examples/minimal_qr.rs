@@ -10,7 +10,7 @@ use ndarray::Array2;
 
 fn main() -> anyhow::Result<()> {
     let url = std::env::var("EMBERLINE_URL").unwrap_or("http://127.0.0.1:4747".into());
-    let agent = agent::Agent::builder().collector(url);
+    let agent = emberline_agent::Agent::builder().collector(url);
     let _agent = agent.worker("qr").start()?;
     std::thread::scope(|scope| {
         (0..2).for_each(|thread| drop(scope.spawn(move || factor_for_ten_seconds(thread))));
@@ -24,7 +24,7 @@ fn factor_for_ten_seconds(thread: usize) {
         if begun.elapsed() > Duration::from_secs(10) {
             break;
         }
-        let begin = |name: &str| agent::task(name).key(format!("{name}-{round}"));
+        let begin = |name: &str| emberline_agent::task(name).key(format!("{name}-{round}"));
         let task = begin("fill").start();
         let matrix = wave_matrix(1_000 + round, 500);
         drop(task);

@@ -7,7 +7,7 @@ use tokio::net::{TcpListener, TcpStream};
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let url = std::env::var("EMBERLINE_URL").unwrap_or("http://127.0.0.1:4747".into());
-    let agent = agent::Agent::builder().collector(url);
+    let agent = emberline_agent::Agent::builder().collector(url);
     let _agent = agent.worker("service").start()?;
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let mut client = BufReader::new(TcpStream::connect(listener.local_addr()?).await?);
@@ -33,7 +33,7 @@ async fn serve(mut stream: TcpStream) -> std::io::Result<()> {
 }
 
 fn handle_request(request: &str) -> Vec<u8> {
-    let _task = agent::task("request").key(request).start();
+    let _task = emberline_agent::task("request").key(request).start();
     let count = request.parse().unwrap_or(1);
     let mut numbers: Vec<u64> = (0..count).map(|n| n * n % 7_919).collect();
     numbers.sort_unstable();

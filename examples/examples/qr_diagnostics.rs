@@ -10,9 +10,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use agent::task;
+use emberline_agent::task;
 use anyhow::ensure;
-use diagnostics::{
+use emberline_diagnostics::{
     self, Cache, CacheProfiler, CachedValue, Profiler, ProgressBar, ResourceProfiler, visualize,
 };
 use ndarray::Array2;
@@ -32,12 +32,12 @@ fn main() -> anyhow::Result<()> {
     let caches = CacheProfiler::bytes();
     let bar = ProgressBar::new();
     let scopes = (
-        diagnostics::scope(profiler.clone()),
-        diagnostics::scope(resources.clone()),
-        diagnostics::scope(caches.clone()),
-        diagnostics::scope(bar.clone()),
+        emberline_diagnostics::scope(profiler.clone()),
+        emberline_diagnostics::scope(resources.clone()),
+        emberline_diagnostics::scope(caches.clone()),
+        emberline_diagnostics::scope(bar.clone()),
     );
-    let run = diagnostics::run("qr").expect("random", 10).expect("qr", 10).expect("stack-qr", 1);
+    let run = emberline_diagnostics::run("qr").expect("random", 10).expect("qr", 10).expect("stack-qr", 1);
     let residual = run.expect("dot", 10).expect("check", 10).during(|| tall_skinny_qr(side));
     drop(scopes);
 
@@ -51,7 +51,7 @@ fn main() -> anyhow::Result<()> {
 
 /// Returns the largest distance of Q·R from the matrix over all blocks.
 fn tall_skinny_qr(side: usize) -> f64 {
-    let cache = diagnostics::cache("blocks").sized_by(bytes);
+    let cache = emberline_diagnostics::cache("blocks").sized_by(bytes);
     let blocks: Vec<_> = each_block(|block| make_and_factor(&cache, block, side));
     let (originals, factored): (Vec<_>, Vec<_>) = blocks.into_iter().unzip();
 

@@ -24,7 +24,7 @@ use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
-use profiler_core::Token;
+use emberline_profiler_core::Token;
 
 pub use record::{FleetEvent, LOG_VARIABLE, TaskCounts, WorkerRecord};
 pub use worker::worker_main;

@@ -11,7 +11,7 @@ mod text;
 use std::collections::HashSet;
 use std::fmt;
 
-use agent::Phase;
+use emberline_agent::Phase;
 
 use crate::fleet::context::{Context, Interrupt, Step};
 use crate::fleet::link::Link;
@@ -127,7 +127,7 @@ impl<'a> Batches<'a> {
         text::merge_counts(&mut self.totals.counts, own);
         // Managed memory, as the worker estimates it: a token of about eight bytes, its count, the
         // table.
-        agent::report_memory(self.totals.counts.len() as u64 * TOKEN_BYTES, 0);
+        emberline_agent::report_memory(self.totals.counts.len() as u64 * TOKEN_BYTES, 0);
         drop(task);
 
         self.exchange_with_all(batch, parts)?;

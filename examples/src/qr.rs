@@ -63,7 +63,7 @@ struct Stacked {
 pub(crate) fn lead(context: &Context, mut links: Vec<Link>) -> anyhow::Result<()> {
     let rounds = Rounds::new(context, SIDE)?;
     for round in 0u64.. {
-        let _run = agent::mark_run(format!("qr-round-{round}"));
+        let _run = emberline_agent::mark_run(format!("qr-round-{round}"));
         match rounds.lead(&mut links, round) {
             Ok(()) => {}
             Err(Interrupt::Stopped) => break,
@@ -184,7 +184,7 @@ impl<'a> Rounds<'a> {
     fn factor_blocks(&self, round: u64, blocks: &[u32]) -> Step<(Vec<Factored>, Vec<Array2<f64>>)> {
         let context = self.context.clone();
         let side = self.side;
-        agent::expect_tasks("qr", blocks.len() as u64);
+        emberline_agent::expect_tasks("qr", blocks.len() as u64);
         let queued = Instant::now();
         let factor_block = move |block: u32| -> Step<(Factored, Array2<f64>)> {
             context.check_stop()?;

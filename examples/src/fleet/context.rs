@@ -3,7 +3,7 @@
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use agent::Phase;
+use emberline_agent::Phase;
 
 use super::pace::Pace;
 use super::record::{PhaseSpan, Recorder, Task};

@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use agent::{Direction, Phase};
+use emberline_agent::{Direction, Phase};
 
 use super::context::Context;
 use crate::wire::{Message, WireError, await_frame, decode_body, encode_frame, read_body};
@@ -106,7 +106,7 @@ impl Link {
             UNKNOWN_PEER => "[unknown]".to_owned(),
             peer => format!("worker-{peer}"),
         };
-        let mut transfer = agent::transfer(direction, peer).type_name(type_name).start();
+        let mut transfer = emberline_agent::transfer(direction, peer).type_name(type_name).start();
         let done = work(self);
         transfer.add_bytes(self.bytes - from);
         if let Err(cause) = &done {

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use agent::Phase;
+use emberline_agent::Phase;
 use serde::{Deserialize, Serialize};
 
 /// Directory in which each worker writes `<worker>.jsonl`, one [`FleetEvent`] a line, and at its
@@ -158,7 +158,7 @@ impl Recorder {
 #[must_use]
 pub(crate) struct Task {
     /// Taken when the task ends, so that dropping it afterwards counts nothing.
-    guard: Option<agent::TaskGuard>,
+    guard: Option<emberline_agent::TaskGuard>,
     recorder: Arc<Recorder>,
     name: &'static str,
     key: String,
@@ -175,7 +175,7 @@ impl Task {
         queued: Option<Instant>,
     ) -> Self {
         recorder.count(name, |counts| counts.started += 1);
-        let task = agent::task(name).key(key.clone());
+        let task = emberline_agent::task(name).key(key.clone());
         let before_ns = now_ns();
         let queued_ns = queued.map(|since| since.elapsed().as_nanos() as u64);
         let guard = match queued {
@@ -201,11 +201,11 @@ impl Task {
 
     /// Ends the task as cancelled.
     pub(crate) fn cancel(mut self) {
-        self.end(agent::TaskGuard::cancel, |counts| counts.cancelled += 1);
+        self.end(emberline_agent::TaskGuard::cancel, |counts| counts.cancelled += 1);
     }
 
     /// Ends the task and counts it, once.
-    fn end(&mut self, end: impl FnOnce(agent::TaskGuard), count: impl FnOnce(&mut TaskCounts)) {
+    fn end(&mut self, end: impl FnOnce(emberline_agent::TaskGuard), count: impl FnOnce(&mut TaskCounts)) {
         let Some(guard) = self.guard.take() else { return };
         let before_ns = now_ns();
         end(guard);
@@ -238,7 +238,7 @@ impl Drop for Task {
 /// One phase, reported to the agent and to our own log.
 #[must_use]
 pub(crate) struct PhaseSpan {
-    guard: Option<agent::PhaseGuard>,
+    guard: Option<emberline_agent::PhaseGuard>,
     recorder: Arc<Recorder>,
     name: String,
     start_ns: (u64, u64),
@@ -247,7 +247,7 @@ pub(crate) struct PhaseSpan {
 impl PhaseSpan {
     pub(crate) fn start(recorder: &Arc<Recorder>, phase: Phase<'static>) -> Self {
         let before_ns = now_ns();
-        let guard = Some(agent::phase(phase));
+        let guard = Some(emberline_agent::phase(phase));
         let start_ns = (before_ns, now_ns());
         let name = phase.name().to_owned();
         Self { guard, recorder: Arc::clone(recorder), name, start_ns }

@@ -68,7 +68,7 @@ pub fn worker_main(index: usize, workers: usize, collector_url: &str) -> anyhow:
         return Ok(());
     };
 
-    let agent = agent::Agent::builder()
+    let agent = emberline_agent::Agent::builder()
         .collector(collector_url)
         .worker(format!("worker-{index}"))
         .label("role", group.role)

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use agent::Direction;
+use emberline_agent::Direction;
 use anyhow::anyhow;
 
 use super::{Document, LINE_BYTES_MAX, hash_text, sum_values};
