@@ -19,6 +19,15 @@ export const SIZES = { wide: { width: 1280, height: 720 }, phone: { width: 390, 
 /** How long a fleet may take until tasks of each name have ended. */
 export const FLEET_MS_MAX = 120_000;
 
+/** The time that all checks of a fleet fit in: a range that has each of its tasks, however slow the machine. */
+const FLEET_S_MAX = 600;
+
+/** A range of all samples that have arrived: those of the last seconds are still on their way. */
+export function arrived() {
+  const [from, to] = [FLEET_S_MAX, 5].map((seconds) => new Date(Date.now() - seconds * 1000).toISOString());
+  return `from=${from}&to=${to}`;
+}
+
 export class Checks {
   failed = 0;
   made = 0;

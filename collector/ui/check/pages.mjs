@@ -1,7 +1,7 @@
 // Checks of all pages: layout, accessibility, ranges, live mode, hostile names, empty answers.
 
 import { answersNamed, emptyAnswers, HOSTILE_NAMES, mockApi } from './fixtures.mjs';
-import { checkAccessibility, checkLayout, SIZES, settled } from './harness.mjs';
+import { arrived, checkAccessibility, checkLayout, SIZES, settled } from './harness.mjs';
 
 const PAGES = [
   '',
@@ -488,8 +488,7 @@ export function pageChecks({ browser, checks, open, at, parameter, graph, apiUrl
 
   async function filesOfTasks() {
     const page = await open(browser, checks);
-    const [from, to] = [120, 5].map((seconds) => new Date(Date.now() - seconds * 1000).toISOString());
-    await page.goto(at(`tasks?task=qr&from=${from}&to=${to}`));
+    await page.goto(at(`tasks?task=qr&${arrived()}`));
     await page.click('.download summary');
     await page.waitForSelector('.download[open] >> text=Firefox Profiler');
     const links = await page.$$eval('.download a', (all) => all.map((link) => [link.href, link.download]));

@@ -2,7 +2,7 @@
 
 import fs from 'node:fs';
 import { answersNamed, comparedName, manyNodes, mockApi, node, profile, twoProfiles } from './fixtures.mjs';
-import { accessibilityNodes, checkAccessibility, checkLayout } from './harness.mjs';
+import { accessibilityNodes, arrived, checkAccessibility, checkLayout } from './harness.mjs';
 
 const FILE = '/home/made/src/lib.rs';
 const NS = 1e9;
@@ -665,9 +665,7 @@ export function profileChecks({ browser, checks, open, at, parameter, graph }) {
 
   async function filesHaveTheView() {
     const page = await open(browser, checks);
-    // The samples of the last seconds are still on their way.
-    const [from, to] = [35, 5].map((seconds) => new Date(Date.now() - seconds * 1000).toISOString());
-    await page.goto(at(`profile?task=qr&state=cpu&state=runnable&from=${from}&to=${to}`));
+    await page.goto(at(`profile?task=qr&state=cpu&state=runnable&${arrived()}`));
     await page.waitForSelector(graph);
     const same = async (what) => {
       await page.waitForSelector('.views[aria-busy="false"]');
