@@ -16,11 +16,12 @@ use crate::control::Control;
 use crate::sampler::{self, OverheadCounters, Sampler, SamplerOptions};
 use crate::spawn::spawn;
 use crate::symbolizer::{Sink, Symbolizer};
-use crate::sys::probe;
-use crate::sys::process::{lower_priority, raise_priority, shorten_slice};
-use crate::sys::{address_space, descriptors};
 use crate::tables::Tables;
 use crate::{Overhead, Recording, SamplerMode, fork, log, wanted};
+use system::address_space::{self, Shortage};
+use system::descriptors;
+use system::probe;
+use system::process::{lower_priority, raise_priority, shorten_slice};
 
 /// Most cycles queued from the sampler to the symbolizer: the seconds that a symbolizer of low
 /// priority may need for a program's first frames on a busy machine. When the queue is full the
@@ -241,7 +242,9 @@ impl Launch {
     fn new(builder: &AgentBuilder) -> Result<Launch, StartError> {
         let options = builder.sampler_options();
         let running = Arc::new(Running::claim()?);
-        address_space::check()?;
+        address_space::check().map_err(|Shortage { free_mib, needed_mib }| {
+            StartError::AddressSpace { free_mib, needed_mib }
+        })?;
         fork::watch();
         Ok(Launch {
             running,

@@ -18,7 +18,7 @@ use self::start_error::{
     CPU_LIMIT_MAX, CPU_LIMIT_MIN, RESOURCE_INTERVAL_MAX, RESOURCE_INTERVAL_MIN,
 };
 use crate::LocalAgent;
-use crate::sys::process;
+use system::process;
 
 const INTERVAL_DEFAULT: Duration = Duration::from_millis(10);
 const CPU_LIMIT_DEFAULT: f64 = 0.01;

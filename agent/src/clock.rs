@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use profiler_core::Timestamp;
 
-pub(crate) use crate::sys::clock::monotonic_ns;
+pub(crate) use system::clock::monotonic_ns;
 
 /// The current time of the agent's clock.
 pub(crate) fn now() -> Timestamp {

@@ -5,8 +5,8 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Once, OnceLock};
 
-use crate::sys::fork::call_in_forked_children;
 use crate::wanted;
+use system::fork::call_in_forked_children;
 
 /// Most generations of forked processes that get tables of their own; deeper ones share the last.
 const GENERATIONS_MAX: usize = 16;

@@ -90,11 +90,6 @@ mod symbolizer;
 mod symbols;
 mod sync;
 #[cfg(sampler)]
-mod sys;
-#[cfg(not(sampler))]
-#[path = "sys/portable.rs"]
-mod sys;
-#[cfg(sampler)]
 mod tables;
 mod task;
 mod telemetry;

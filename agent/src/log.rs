@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use crate::fork::PerProcess;
 use crate::sync::lock;
-use crate::sys::descriptors;
+use system::descriptors;
 
 /// Most lines that wait to be written. Further ones are dropped.
 const QUEUED_MAX: usize = 64;

@@ -5,9 +5,9 @@ use std::thread::JoinHandle;
 
 use crate::StartError;
 use crate::log;
-use crate::sys::process;
-use crate::sys::signals::BlockedSignals;
 use crate::threads::AgentThread;
+use system::process;
+use system::signals::BlockedSignals;
 
 /// Prefix of the names of all threads of the agent. Linux keeps 15 bytes of a thread's name, so
 /// five remain for the rest.
@@ -19,7 +19,7 @@ pub(crate) fn spawn(
     name: &str,
     body: impl FnOnce() + Send + 'static,
 ) -> Result<JoinHandle<()>, StartError> {
-    let _blocked = BlockedSignals::new();
+    let _blocked = BlockedSignals::block();
     let name = format!("{THREAD_PREFIX}{name}");
     std::thread::Builder::new()
         .name(name.clone())

@@ -28,11 +28,11 @@ use crate::sampler::{
 };
 use crate::symbols::{Address, Resolver};
 use crate::sync::lock;
-use crate::sys::process::{thread_cpu_ns, thread_name};
-use crate::sys::task_list::ThreadName;
 use crate::tables::{StackNode, Tables};
 use crate::telemetry::collect::TelemetryCollector;
 use crate::threads;
+use system::process::{thread_cpu_ns, thread_name};
+use system::task_list::ThreadName;
 
 /// How often the threads' rings are drained while rows arrive.
 const DRAIN_INTERVAL: Duration = Duration::from_millis(25);

@@ -83,7 +83,7 @@ pub(crate) fn is_agent() -> bool {
     OF_AGENT.get()
 }
 
-pub(crate) use crate::sys::process::thread_id as own_id;
+pub(crate) use system::process::thread_id as own_id;
 
 /// Changes whenever [`is_of_agent`] does.
 pub(crate) fn version() -> u64 {

@@ -1,7 +1,7 @@
 //! `cargo xtask fuzz`: builds the targets of `fuzz/` with instrumentation, and runs them.
 //!
 //! The compiler is the stable one: libFuzzer needs only counters of edges, which are a pass of LLVM.
-//! Sanitizers would need a nightly one; the code that they are for is in `agent/src/sys`, which no
+//! Sanitizers would need a nightly one; the code that they are for is in `agent/system`, which no
 //! target runs.
 
 use std::ffi::OsString;

@@ -11,10 +11,10 @@ use super::names::TaskContext;
 use super::ring::{RING_ROWS, RingSlot};
 use super::spill::Spill;
 use crate::clock::monotonic_ns;
-use crate::sys::process;
-use crate::sys::push_list::Link;
-use crate::sys::queue::{Reader, Writer, queue};
 use crate::threads::{self, ThreadIdentity};
+use system::process;
+use system::push_list::Link;
+use system::queue::{Reader, Writer, queue};
 
 /// A thread's state that the agent reads. The signal handler reads `task` only.
 #[derive(Debug)]
@@ -54,8 +54,8 @@ impl ThreadCell {
             last_task: AtomicU64::new(0),
             left_cpu: AtomicU64::new(0),
             gone: AtomicBool::new(false),
-            sampler_link: Link::new(),
-            drain_link: Link::new(),
+            sampler_link: Link::unlinked(),
+            drain_link: Link::unlinked(),
             lost: AtomicU64::new(0),
             rows: Mutex::new(reader),
             spill: Spill::default(),

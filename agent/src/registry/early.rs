@@ -11,7 +11,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
-use crate::sys::process;
+use system::process;
 
 /// Most tasks (with their phases) in one account; the next one closes it.
 const SUMS_MAX: usize = 8;

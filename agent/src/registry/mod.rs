@@ -22,7 +22,7 @@ pub(crate) use self::ring::{
 pub(crate) use self::spill::SpillSum;
 use crate::fork::PerProcess;
 use crate::sync::lock;
-use crate::sys::push_list::{Elements, PushList};
+use system::push_list::{Elements, PushList};
 
 /// The cells of all threads.
 ///

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use super::error::ReportError;
 use crate::spawn::spawn;
-use crate::sys::descriptors;
+use system::descriptors;
 
 /// Most time until the program has a collector.
 const START_MAX: Duration = Duration::from_secs(10);

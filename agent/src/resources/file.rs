@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 use nix::sys::resource::{Resource, getrlimit};
 
-use crate::sys::file::CheckedFile;
+use system::file::CheckedFile;
 
 /// Most bytes that are read of a file: enough for the lines of 500 processors.
 const TEXT_BYTES_MAX: usize = 64 << 10;

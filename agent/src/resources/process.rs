@@ -8,8 +8,8 @@ use profiler_core::Resource;
 
 use super::Reading;
 use super::file::SystemFile;
-use crate::sys::directory;
-use crate::sys::process::process_cpu_ns;
+use system::directory;
+use system::process::process_cpu_ns;
 
 /// Average number of descriptors to list per reading, because each takes a third of a microsecond. A
 /// longer list is read less often.

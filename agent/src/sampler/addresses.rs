@@ -12,8 +12,8 @@ use super::page_trie::{Full, PageTrie, RawDelta};
 use super::sys::modules::Module;
 use super::unwind::Stack;
 use crate::registry::NameId;
-use crate::sys::page_vec::PageVec;
-use crate::sys::task_list::ThreadName;
+use system::page_vec::PageVec;
+use system::task_list::ThreadName;
 
 /// Meaning of a frame in the sampler's tree.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]

@@ -7,7 +7,7 @@ use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use super::raw::RawCycle;
-use crate::sys::queue::{Reader, Writer, queue};
+use system::queue::{Reader, Writer, queue};
 
 /// Time between two attempts to send the last cycle.
 const RETRY: Duration = Duration::from_millis(1);

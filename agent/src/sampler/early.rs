@@ -12,7 +12,7 @@ use super::addresses::{AddressTrie, Attribution};
 use super::audit::Times;
 use super::page_map::PageMap;
 use crate::registry::EarlyAccount;
-use crate::sys::page_vec::PageVec;
+use system::page_vec::PageVec;
 
 /// Most stacks and states of one young thread that are remembered.
 const SEEN_MAX: usize = 64;

@@ -10,8 +10,8 @@ use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 
 use super::wait::WaitSite;
-use crate::sys::file::CheckedFile;
-use crate::sys::task_list::{self, TaskPath};
+use system::file::CheckedFile;
+use system::task_list::{self, TaskPath};
 
 const TASKS: &str = "/proc/self/task";
 /// Most files that are kept open; and at most 1/16 of the process's descriptors.

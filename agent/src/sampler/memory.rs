@@ -1,7 +1,7 @@
 //! Reading the stack of a thread: from the copy of its signal handler, or from outside.
 
-use crate::sys::pages::Pages;
-use crate::sys::process::read_memory;
+use system::pages::Pages;
+use system::process::read_memory;
 
 /// Most bytes of a blocked thread's stack that are read; deeper frames are `[truncated]`.
 const REMOTE_BYTES_MAX: usize = 1 << 20;

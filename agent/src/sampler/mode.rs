@@ -4,8 +4,8 @@ use nix::errno::Errno;
 
 use super::sys::probe;
 use crate::SamplerMode;
-use crate::sys::file;
-use crate::sys::process::{self, MemoryAccess};
+use system::file;
+use system::process::{self, MemoryAccess};
 
 /// Facilities that the system allows the sampler to use; a refusal comes with its reason.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -4,7 +4,7 @@ use std::hash::{BuildHasher, Hash};
 
 use rustc_hash::FxBuildHasher;
 
-use crate::sys::page_vec::PageVec;
+use system::page_vec::PageVec;
 
 const SLOTS_MIN: usize = 64;
 

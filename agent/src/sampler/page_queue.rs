@@ -1,6 +1,6 @@
 //! A queue in pages of its own, because a tick may not wait for the program's allocator.
 
-use crate::sys::page_vec::PageVec;
+use system::page_vec::PageVec;
 
 /// Like `VecDeque`, in a [`PageVec`].
 #[derive(Debug)]

@@ -4,7 +4,7 @@
 use profiler_core::{FrameId, NodeId, State, Weight};
 
 use super::page_map::PageMap;
-use crate::sys::page_vec::PageVec;
+use system::page_vec::PageVec;
 
 /// The limit on nodes is reached, or there is no memory; the tree is unchanged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -6,7 +6,7 @@ use profiler_core::{StateSet, Ticks};
 use super::addresses::TreeDelta;
 use super::audit::Difference;
 use super::thread::{LastCounted, Thread};
-use crate::sys::page_vec::PageVec;
+use system::page_vec::PageVec;
 
 /// One cycle of samples.
 #[derive(Debug)]

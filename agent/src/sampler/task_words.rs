@@ -3,7 +3,7 @@
 //! than a clock interrupt, at the price of reading a word.
 
 use super::thread_table::ThreadTable;
-use crate::sys::page_vec::PageVec;
+use system::page_vec::PageVec;
 
 /// Most words that are read in ten milliseconds; with more threads each is read less often.
 const WORDS: u64 = 256;

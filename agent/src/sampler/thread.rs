@@ -15,8 +15,8 @@ use super::time_account::TimeAccount;
 use super::visits::Pace;
 use super::wait::WaitSite;
 use crate::registry::{Moment, NameId, TaskContext, ThreadCell, Usage};
-use crate::sys::process;
-use crate::sys::task_list::ThreadName;
+use system::process;
+use system::task_list::ThreadName;
 
 /// A thread that is expected to block the signal for this long is reported: it has done so for at least
 /// half of the time.

@@ -10,8 +10,8 @@ use super::page_map::PageMap;
 use super::page_trie::Full;
 use super::thread::{Thread, ThreadFrame};
 use crate::registry::NameId;
-use crate::sys::process;
-use crate::sys::task_list::ThreadName;
+use system::process;
+use system::task_list::ThreadName;
 
 /// Threads that are counted on their own as soon as they are seen.
 const OWN_AT_ONCE_MAX: usize = 256;
@@ -163,7 +163,7 @@ mod tests {
     use super::super::addresses::TreeDelta;
     use super::super::unwind::Stack;
     use super::*;
-    use crate::sys::page_vec;
+    use system::page_vec;
 
     fn seal(addresses: &mut AddressTrie) -> TreeDelta {
         let mut sealed = None;

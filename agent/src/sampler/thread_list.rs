@@ -10,8 +10,8 @@
 use super::page_queue::PageQueue;
 use super::schedule::TickTimes;
 use super::thread_table::ThreadTable;
-use crate::sys::page_vec::PageVec;
-use crate::sys::{process, task_list};
+use system::page_vec::PageVec;
+use system::{process, task_list};
 
 /// After the whole list was read it is not read again for this many times the CPU time of that.
 const REST_PER_READING: u64 = 300;
@@ -189,7 +189,7 @@ mod tests {
 
     use super::super::thread::Thread;
     use super::*;
-    use crate::sys::process::thread_id;
+    use system::process::thread_id;
 
     #[test]
     fn ends_are_taken_in_the_order_of_their_ticks() {

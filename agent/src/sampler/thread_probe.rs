@@ -32,9 +32,9 @@ use super::visits::Visits;
 use super::wait::WaitSite;
 use crate::log;
 use crate::registry::Moment;
-use crate::sys::page_vec::PageVec;
-use crate::sys::task_list::ThreadStat;
-use crate::sys::{process, processor};
+use system::page_vec::PageVec;
+use system::task_list::ThreadStat;
+use system::{process, processor};
 
 /// The unit in which the kernel tells when a thread started.
 const START_ROUNDED_NS: u64 = 10_000_000;

@@ -2,7 +2,7 @@
 
 use super::page_map::PageMap;
 use super::thread::Thread;
-use crate::sys::page_vec::PageVec;
+use system::page_vec::PageVec;
 
 /// All known threads. Finding, adding and removing one takes the same time however many there are.
 #[derive(Debug, Default)]

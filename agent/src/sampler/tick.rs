@@ -29,10 +29,10 @@ use crate::SamplerMode;
 use crate::clock::monotonic_ns;
 use crate::control::{Control, DesiredSettings};
 use crate::registry::ThreadCell;
-use crate::sys::page_vec::PageVec;
-use crate::sys::{process, processor};
 use crate::telemetry::run;
 use crate::{log, registry, threads};
+use system::page_vec::PageVec;
+use system::{process, processor};
 
 /// The time in a tick after which no further visit begins, whatever the budget is.
 const VISITING_NS_MAX: u64 = 2_000_000;

@@ -11,7 +11,7 @@
 use super::page_queue::PageQueue;
 use super::thread::Thread;
 use super::thread_table::ThreadTable;
-use crate::sys::page_vec::PageVec;
+use system::page_vec::PageVec;
 
 /// Ticks that the wheel covers.
 const WHEEL_TICKS: u64 = 128;

@@ -3,7 +3,7 @@
 use libc::c_long;
 use profiler_core::State;
 
-use crate::sys::process::{self, DescriptorKind};
+use system::process::{self, DescriptorKind};
 
 /// Where a thread is blocked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -15,8 +15,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use super::allowance::Allowance;
 use super::network::Network as _;
 use super::reactor::Reactor;
-use crate::sys::file::CheckedFile;
-use crate::sys::socket;
+use system::file::CheckedFile;
+use system::socket;
 
 /// Timeout of a connection attempt.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);

@@ -13,7 +13,7 @@ use miniz_oxide::inflate::core::{DecompressorOxide, decompress};
 use super::elf::{SectionHeader, half, word};
 use super::file::CachedFile;
 use super::section::{Section, SectionReader};
-use crate::sys::pages::Pages;
+use system::pages::Pages;
 
 /// Most decompressed bytes of one file. Beyond, its functions have names but no lines.
 const BYTES_MAX: u64 = 128 << 20;

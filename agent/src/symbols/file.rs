@@ -8,8 +8,8 @@ use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::rc::Rc;
 
-use crate::sys::file::CheckedFile;
-use crate::sys::pages::Pages;
+use system::file::CheckedFile;
+use system::pages::Pages;
 
 /// Bytes that are read from a file at once.
 const CHUNK_BYTES: usize = 16 << 10;

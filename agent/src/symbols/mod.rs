@@ -32,7 +32,7 @@ use self::file::{ChunkCache, FileIdentity};
 use self::section::SectionReader;
 use crate::Symbols;
 use crate::sampler::CodeModule;
-use crate::sys::pages::Pages;
+use system::pages::Pages;
 
 /// Batches without an address of a module after which its indexes are freed.
 const IDLE_BATCHES_MAX: u32 = 10;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use gimli::{Error, LittleEndian, Reader, ReaderOffsetId, Result};
 
 use super::file::CachedFile;
-use crate::sys::pages::Pages;
+use system::pages::Pages;
 
 /// Where the bytes of a section are.
 #[derive(Clone, Debug)]

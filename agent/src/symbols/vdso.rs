@@ -5,7 +5,7 @@ use std::path::Path;
 use super::elf::{Elf, SECTION_HEADER_BYTES, short, word};
 use super::file::ChunkCache;
 use crate::sampler::CodeModule;
-use crate::sys::process::read_memory;
+use system::process::read_memory;
 
 /// The loader's name for it.
 const NAME: &str = "linux-vdso.so.1";

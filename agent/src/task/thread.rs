@@ -13,9 +13,9 @@ use crate::registry::{
     self, LocalTaskId, NameId, PhaseRow, ROWS_FOR_ENDS, ResultRow, RingSlot, Row, TaskContext,
     TaskIds, ThreadCell,
 };
-use crate::sys::queue::Writer;
 use crate::wanted::WantedBy;
 use crate::{clock, fork, observe};
+use system::queue::Writer;
 
 /// A reference to a task, or to none, for samples and child tasks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

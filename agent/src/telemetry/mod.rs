@@ -23,8 +23,8 @@ pub use self::transfer::{
 };
 use crate::fork::{self, PerProcess};
 use crate::sync::lock;
-use crate::sys::queue::{Reader, Writer, queue};
 use crate::threads;
+use system::queue::{Reader, Writer, queue};
 
 /// Events that one thread can write between two drains, of which there are forty a second. More are
 /// counted as lost.

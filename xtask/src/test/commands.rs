@@ -100,10 +100,11 @@ pub(super) const DOC: CargoCommand = CargoCommand {
 };
 
 /// The crates that a user's program depends on.
-pub(super) const PUBLISHED: [&str; 5] = [
+pub(super) const PUBLISHED: [&str; 6] = [
     "emberline-profiler-core",
     "emberline-symbols",
     "emberline-tls",
+    "emberline-system",
     "emberline-agent",
     "emberline-diagnostics",
 ];

@@ -17,7 +17,8 @@ const EDGES: &[(&str, &[&str])] = &[
     // How code is named, for the process itself and for files.
     ("symbols", &["profiler-core"]),
     ("symbol-files", &["profiler-core", "symbols"]),
-    ("agent", &["profiler-core", "symbols", "tls"]),
+    ("system", &[]),
+    ("agent", &["profiler-core", "symbols", "tls", "system"]),
     ("diagnostics", &["profiler-core", "agent"]),
     // The collector, from the lowest floor up. Only `front` and `collector` know sockets.
     ("collector-base", &["profiler-core"]),
@@ -84,7 +85,7 @@ const FREE: &[&str] =
 
 /// The crates of a worker's side and those of the collector's side meet on the wire only, even in their tests.
 const SIDES: [&[&str]; 2] = [
-    &["agent", "diagnostics"],
+    &["system", "agent", "diagnostics"],
     &["collector", "collector-base", "naming", "shares", "store", "front", "state", "query"],
 ];
 
@@ -219,7 +220,7 @@ mod tests {
                 ("agent", "symbol-files", Some("dev")),
             ],
             expect![[r#"
-                agent/Cargo.toml: agent must not depend on collector; it may use profiler-core, symbols, tls [edges]
+                agent/Cargo.toml: agent must not depend on collector; it may use profiler-core, symbols, tls, system [edges]
                 collector/Cargo.toml: collector must not depend on agent; it may use profiler-core, api, flamegraph, import, tls, collector-base, naming, shares, store, front, state, query [edges]
                 diagnostics/Cargo.toml: diagnostics must not depend on store; it may use profiler-core, agent [edges]
             "#]],

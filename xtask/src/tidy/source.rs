@@ -35,7 +35,7 @@ const CONFINED: &[Confined] = &[
         patterns: &["unsafe"],
         inside: "",
         // The second is the hostile host of the tests: signals, stacks, filters, allocators.
-        homes: &["agent/src/sys", "agent/src/sampler/sys", "tests/src/hostile/sys"],
+        homes: &["agent/system", "agent/src/sampler/sys", "tests/src/hostile/sys"],
     },
     Confined {
         rule: SIGNALS,
@@ -48,7 +48,7 @@ const CONFINED: &[Confined] = &[
             "nix :: sys :: signal",
         ],
         inside: "agent/src",
-        homes: &["agent/src/sys", "agent/src/sampler/sys"],
+        homes: &["agent/system", "agent/src/sampler/sys"],
     },
     Confined {
         rule: "protocols",

@@ -15,7 +15,7 @@ use std::{env, mem, ptr, thread};
 use self::workloads::{Helper, Workload};
 use crate::sampler::memory::copied;
 use crate::sampler::unwind::{Registers, Stack, Unwinder};
-use crate::sys::processor::{PC, REGISTERS, SP, register};
+use system::processor::{PC, REGISTERS, SP, register};
 
 /// Samples of each workload, unless the environment variable `SAMPLES` is set.
 const SAMPLES: usize = 2_000;
@@ -188,7 +188,7 @@ fn compare(unwinder: &mut Unwinder) -> Comparison {
         *address -= u64::from(*address != *ours);
     }
     #[cfg(target_arch = "aarch64")]
-    let return_address = Some(registers[crate::sys::processor::LR] - 1);
+    let return_address = Some(registers[system::processor::LR] - 1);
     #[cfg(not(target_arch = "aarch64"))]
     let return_address: Option<u64> = None;
     let caller = ours.addresses.get(1);

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::Read;
 use std::os::fd::AsRawFd;
 
-use crate::sys::file::CheckedFile;
+use system::file::CheckedFile;
 
 /// A mapping of this process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -8,7 +8,7 @@ use std::ffi::CStr;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::sys::process::read_memory;
+use system::process::read_memory;
 
 /// Most bytes of one module's unwind tables; the largest programs known have about 60 MB.
 const TABLE_BYTES_MAX: u64 = 128 << 20;

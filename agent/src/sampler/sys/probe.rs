@@ -5,8 +5,8 @@ use std::io;
 
 use nix::errno::Errno;
 
-use crate::sys::file;
-pub(in crate::sampler) use crate::sys::probe::allowed;
+use system::file;
+pub(in crate::sampler) use system::probe::allowed;
 
 /// Copies a word of this process's memory with `process_vm_readv`.
 pub(in crate::sampler) fn copy_memory() -> Result<(), Errno> {

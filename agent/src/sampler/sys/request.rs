@@ -18,7 +18,7 @@ use nix::time::ClockId;
 
 use super::slots::{SlotId, Slots, StackSpan};
 use crate::registry::ThreadCell;
-use crate::sys::process;
+use system::process;
 
 /// A thread's slot and timer, kept for as long as the thread is known. While the timer is set and
 /// the thread does not run, they cost nothing.

@@ -21,8 +21,8 @@ use std::sync::atomic::{
 use nix::sys::signal::{SigSet, Signal};
 
 use super::protocol::{BufferWord, ExpiredSlots, SlotWord};
-use crate::sys::processor::{self, REGISTERS, SP};
-use crate::sys::{process, task_list};
+use system::processor::{self, REGISTERS, SP};
+use system::{process, task_list};
 
 /// Most threads that can be asked at the same time. Slots that no thread has used are never touched
 /// and take no memory.

@@ -14,8 +14,8 @@ use super::signal::{
     SLOTS_MAX, Slot,
 };
 use crate::registry::ThreadCell;
-use crate::sys::page_vec::PageVec;
-use crate::sys::processor::{REGISTERS, SP};
+use system::page_vec::PageVec;
+use system::processor::{REGISTERS, SP};
 
 /// A thread's slot, until it is released.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -50,7 +50,7 @@ pub(in crate::sampler) struct StackSpan {
 /// A running thread's state, as its handler copied it.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::sampler) struct Sample<'s> {
-    /// As [`crate::sys::processor::register`] numbers them.
+    /// As [`system::processor::register`] numbers them.
     pub(in crate::sampler) registers: [u64; REGISTERS],
     /// The word of [`ThreadCell::task_word`]; `None` if no cell was known when the thread was
     /// asked.

@@ -11,7 +11,7 @@ use crate::registry::{EarlyAccount, EarlyTime, EarlyTimes, ThreadCell};
 use crate::sampler::addresses::TaskLevels;
 use crate::sampler::audit::Times;
 use crate::sampler::early::{EarlyThread, divided};
-use crate::sys::task_list::ThreadName;
+use system::task_list::ThreadName;
 
 /// A thread measures itself for this long after its first task.
 const YOUNG_NS: u64 = 500_000_000;

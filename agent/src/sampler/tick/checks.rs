@@ -7,8 +7,8 @@ use profiler_core::wire::SignalBlocked;
 use super::Sampler;
 use crate::registry::Moment;
 use crate::sampler::audit::{Shown, Times};
-use crate::sys::process;
 use crate::{SamplerMode, log};
+use system::process;
 
 impl Sampler {
     /// Compares what was counted until this tick with what the kernel shows.

@@ -1,7 +1,7 @@
 //! Machine code that the unwinder reads: calls before a return address.
 
 use super::processor::{CALL_BYTES_MAX, called_by, is_call};
-use crate::sys::process::read_memory;
+use system::process::read_memory;
 
 /// Whether the code before `address` is a call, so that `address` can be a return address.
 pub(super) fn returns_here(address: u64) -> bool {

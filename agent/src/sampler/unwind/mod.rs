@@ -23,8 +23,8 @@ use self::rows::{RegisterValues, Step};
 use self::tables::function_of;
 use super::page_map::PageMap;
 use super::sys::modules::{self, Generation, Module};
-use crate::sys::process::read_memory;
-use crate::sys::processor::{FP, PC, REGISTERS, SP, code_address};
+use system::process::read_memory;
+use system::processor::{FP, PC, REGISTERS, SP, code_address};
 
 /// Most entries of each cache by code address.
 const CACHED_MAX: usize = 65_536;

@@ -14,7 +14,7 @@ use super::processor::{
 };
 use super::{FP, PC, SP};
 use crate::sampler::sys::modules::Module;
-use crate::sys::processor::{REGISTERS, code_address};
+use system::processor::{REGISTERS, code_address};
 
 /// Most steps of one expression of the tables; real ones take about ten.
 const EXPRESSION_STEPS_MAX: u32 = 100;

@@ -10,8 +10,8 @@ use gimli::{AArch64, Register, Vendor};
 
 use crate::sampler::unwind::rows::RegisterValues;
 use crate::sampler::unwind::{FP, SP, UNKNOWN};
-use crate::sys::process::read_memory;
-use crate::sys::processor::{LR, REGISTERS, code_address};
+use system::process::read_memory;
+use system::processor::{LR, REGISTERS, code_address};
 
 pub(in crate::sampler::unwind) type Framehop =
     UnwinderAarch64<Arc<[u8]>, MustNotAllocateDuringUnwind>;

@@ -25,7 +25,7 @@ const NUMBER_MIN: u64 = 512;
 ///
 /// # Errors
 /// If there is no socket, or it cannot connect to such an address.
-pub(crate) fn connect(address: &SocketAddr) -> io::Result<CheckedFile> {
+pub fn connect(address: &SocketAddr) -> io::Result<CheckedFile> {
     let family = if address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
     let socket = open(family)?;
     send_at_once(socket.unchecked())?;
@@ -59,7 +59,7 @@ pub(crate) fn connect(address: &SocketAddr) -> io::Result<CheckedFile> {
 ///
 /// # Errors
 /// If nobody listens at `path`, or this user may not use it.
-pub(crate) fn connect_unix(path: &Path) -> io::Result<CheckedFile> {
+pub fn connect_unix(path: &Path) -> io::Result<CheckedFile> {
     let socket = open(libc::AF_UNIX)?;
     // SAFETY: all zeros are a valid `sockaddr_un`.
     let mut raw: libc::sockaddr_un = unsafe { mem::zeroed() };
@@ -125,14 +125,14 @@ fn with_high_number(socket: libc::c_int) -> libc::c_int {
 }
 
 /// Waits until the socket can be read, if `for_data`, or written, if `for_room`.
-pub(crate) fn wait(socket: &File, for_data: bool, for_room: bool, limit: Duration) {
+pub fn wait(socket: &File, for_data: bool, for_room: bool, limit: Duration) {
     let data = if for_data { libc::POLLIN } else { 0 };
     let room = if for_room { libc::POLLOUT } else { 0 };
     poll(socket, data | room, limit);
 }
 
 /// Whether the socket can be written to, or has an error.
-pub(crate) fn is_writable(socket: &File) -> bool {
+pub fn is_writable(socket: &File) -> bool {
     poll(socket, libc::POLLOUT, Duration::ZERO) != 0
 }
 
@@ -151,7 +151,7 @@ fn poll(socket: &File, events: libc::c_short, limit: Duration) -> libc::c_short 
 ///
 /// # Errors
 /// Why it failed.
-pub(crate) fn take_error(socket: &File) -> io::Result<()> {
+pub fn take_error(socket: &File) -> io::Result<()> {
     let mut error: libc::c_int = 0;
     let mut length = mem::size_of::<libc::c_int>() as libc::socklen_t;
     let value = (&raw mut error).cast();
@@ -168,7 +168,7 @@ pub(crate) fn take_error(socket: &File) -> io::Result<()> {
 ///
 /// # Errors
 /// `WouldBlock` if there is no room; otherwise the connection is lost.
-pub(crate) fn send(socket: &File, bytes: &[u8]) -> io::Result<usize> {
+pub fn send(socket: &File, bytes: &[u8]) -> io::Result<usize> {
     let number = socket.as_raw_fd();
     // SAFETY: `bytes` is valid for the call.
     let sent = unsafe {
@@ -186,7 +186,7 @@ pub(crate) fn send(socket: &File, bytes: &[u8]) -> io::Result<usize> {
 ///
 /// # Errors
 /// `WouldBlock` if there are none; otherwise the connection is lost.
-pub(crate) fn receive(socket: &File, buffer: &mut [u8]) -> io::Result<usize> {
+pub fn receive(socket: &File, buffer: &mut [u8]) -> io::Result<usize> {
     let number = socket.as_raw_fd();
     // SAFETY: `buffer` is valid for the call and has this length.
     let received =

@@ -19,7 +19,7 @@ const NAME_AT: usize = 19;
 ///
 /// # Errors
 /// If the directory cannot be read.
-pub(crate) fn numbers(path: &str) -> io::Result<PageVec<u32>> {
+pub fn numbers(path: &str) -> io::Result<PageVec<u32>> {
     numbers_from(path, 0)
 }
 
@@ -29,7 +29,7 @@ pub(crate) fn numbers(path: &str) -> io::Result<PageVec<u32>> {
 ///
 /// # Errors
 /// If the directory cannot be read.
-pub(crate) fn numbers_from(path: &str, position: u64) -> io::Result<PageVec<u32>> {
+pub fn numbers_from(path: &str, position: u64) -> io::Result<PageVec<u32>> {
     let opened = CheckedFile::new(File::open(path)?);
     let directory = opened.ok_or_else(|| io::Error::from_raw_os_error(libc::EBADF))?;
     if position > 0 && !descriptors::are_shared() {

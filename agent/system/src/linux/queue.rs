@@ -12,7 +12,7 @@ use self::chunks::{Chunk, ITEM_BYTES};
 
 /// A queue of at most `capacity` items. The writer never waits and uses no allocator; it takes a
 /// chunk whenever the last one is full, and the reader returns it.
-pub(crate) fn queue<T: Send>(capacity: usize) -> (Writer<T>, Reader<T>) {
+pub fn queue<T: Send>(capacity: usize) -> (Writer<T>, Reader<T>) {
     let queue = Arc::new(Queue {
         written: Line(AtomicUsize::new(0)),
         read: Line(AtomicUsize::new(0)),
@@ -48,7 +48,7 @@ struct Queue<T> {
 
 /// The writing end.
 #[derive(Debug)]
-pub(crate) struct Writer<T> {
+pub struct Writer<T> {
     queue: Arc<Queue<T>>,
     capacity: usize,
     /// The last chunk, and the room that is left in it.
@@ -59,7 +59,7 @@ pub(crate) struct Writer<T> {
 
 /// The reading end.
 #[derive(Debug)]
-pub(crate) struct Reader<T> {
+pub struct Reader<T> {
     queue: Arc<Queue<T>>,
 }
 
@@ -126,20 +126,20 @@ impl<T> Drop for Queue<T> {
 impl<T: Send> Writer<T> {
     /// Returns the number of items for which there is room.
     #[inline]
-    pub(crate) fn slots(&self) -> usize {
+    pub fn slots(&self) -> usize {
         let written = self.queue.written.0.load(Ordering::Relaxed);
         self.capacity - (written - self.queue.read.0.load(Ordering::Acquire))
     }
 
     /// Adds an item. Returns `false` if there is no room, or no memory.
     #[inline(always)]
-    pub(crate) fn push(&mut self, item: T) -> bool {
+    pub fn push(&mut self, item: T) -> bool {
         self.try_push(item).is_ok()
     }
 
     /// Adds an item, or returns it if there is no room, or no memory.
     #[inline(always)]
-    pub(crate) fn try_push(&mut self, item: T) -> Result<(), T> {
+    pub fn try_push(&mut self, item: T) -> Result<(), T> {
         if self.slots() == 0 || (self.next == self.end && !self.begin_chunk()) {
             return Err(item);
         }
@@ -154,7 +154,7 @@ impl<T: Send> Writer<T> {
     }
 
     /// Whether the reader is gone.
-    pub(crate) fn is_abandoned(&self) -> bool {
+    pub fn is_abandoned(&self) -> bool {
         self.queue.has_one_end()
     }
 
@@ -182,22 +182,23 @@ impl<T: Send> Writer<T> {
 
 impl<T: Send> Reader<T> {
     /// Returns the number of items that can be read.
-    pub(crate) fn slots(&self) -> usize {
+    pub fn slots(&self) -> usize {
         let read = self.queue.read.0.load(Ordering::Relaxed);
         self.queue.written.0.load(Ordering::Acquire) - read
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    /// Whether nothing can be read.
+    pub fn is_empty(&self) -> bool {
         self.slots() == 0
     }
 
     /// Whether the writer is gone. All that it has written can then be read.
-    pub(crate) fn is_abandoned(&self) -> bool {
+    pub fn is_abandoned(&self) -> bool {
         self.queue.has_one_end()
     }
 
     /// Takes the oldest item.
-    pub(crate) fn pop(&mut self) -> Option<T> {
+    pub fn pop(&mut self) -> Option<T> {
         // SAFETY: there is one reader, which is borrowed exclusively.
         unsafe { self.queue.pop() }
     }

@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 /// Zeroed memory outside the allocator. An allocator keeps freed memory for itself, and fails by
 /// aborting the process; this does neither.
 #[derive(Debug)]
-pub(crate) struct Pages {
+pub struct Pages {
     start: NonNull<u8>,
     length: usize,
 }
@@ -19,7 +19,7 @@ unsafe impl Sync for Pages {}
 impl Pages {
     /// Maps `length` bytes, which take memory only once they are written; `None` if the system
     /// refuses.
-    pub(crate) fn new(length: usize) -> Option<Pages> {
+    pub fn new(length: usize) -> Option<Pages> {
         if length == 0 {
             return Some(Pages { start: NonNull::dangling(), length });
         }

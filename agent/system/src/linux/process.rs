@@ -21,24 +21,26 @@ use super::task_list::{TaskPath, ThreadName};
 const NAME_BYTES: usize = 16;
 
 /// The id of a thread's CPU clock.
-pub(crate) fn cpu_clock_of(thread_id: u32) -> libc::clockid_t {
+pub fn cpu_clock_of(thread_id: u32) -> libc::clockid_t {
     // The kernel's layout: the complement of the thread's id, and "CPU clock of a thread" (6).
     ((!thread_id) << 3 | 6).cast_signed()
 }
 
 /// CPU time of a thread of this process, in nanoseconds; `None` if there is no such thread.
-pub(crate) fn thread_cpu_ns(thread_id: u32) -> Option<u64> {
+#[inline]
+pub fn thread_cpu_ns(thread_id: u32) -> Option<u64> {
     clock_ns(ClockId::from_raw(cpu_clock_of(thread_id)))
 }
 
 /// CPU time of the calling thread, in nanoseconds; 0 if the system refuses to tell.
-pub(crate) fn own_cpu_ns() -> u64 {
+#[inline]
+pub fn own_cpu_ns() -> u64 {
     // For the kernel, 0 is the calling thread.
     thread_cpu_ns(0).unwrap_or(0)
 }
 
 /// How often the calling thread has blocked, and how often it has lost its processor to another thread.
-pub(crate) fn own_switches() -> [u64; 2] {
+pub fn own_switches() -> [u64; 2] {
     let usage = getrusage(UsageWho::RUSAGE_THREAD);
     usage.map_or([0; 2], |usage| {
         [usage.voluntary_context_switches(), usage.involuntary_context_switches()]
@@ -47,24 +49,26 @@ pub(crate) fn own_switches() -> [u64; 2] {
 }
 
 /// Returns the CPU time of the whole process, also of threads that have ended.
-pub(crate) fn process_cpu_ns() -> Option<u64> {
+pub fn process_cpu_ns() -> Option<u64> {
     clock_ns(ClockId::CLOCK_PROCESS_CPUTIME_ID)
 }
 
 /// Reads a clock, in nanoseconds.
-pub(crate) fn clock_ns(clock: ClockId) -> Option<u64> {
+#[inline]
+pub fn clock_ns(clock: ClockId) -> Option<u64> {
     let time = clock_gettime(clock).ok()?;
     Some(u64::try_from(time.tv_sec()).ok()? * 1_000_000_000 + u64::try_from(time.tv_nsec()).ok()?)
 }
 
 /// Returns the kernel's id of the calling thread.
-pub(crate) fn thread_id() -> u32 {
+#[inline]
+pub fn thread_id() -> u32 {
     nix::unistd::gettid().as_raw().unsigned_abs()
 }
 
 /// Returns the kernel's name of the calling thread, which threads that no Rust code started have
 /// too.
-pub(crate) fn own_thread_name() -> String {
+pub fn own_thread_name() -> String {
     let mut name = [0u8; NAME_BYTES];
     // Not from `/proc`, because this may be a thread of the program, whose descriptors are not ours.
     // SAFETY: the kernel writes a string of at most `NAME_BYTES` with a 0 at its end.
@@ -73,12 +77,13 @@ pub(crate) fn own_thread_name() -> String {
     name.unwrap_or_default().to_string_lossy().into_owned()
 }
 
-pub(crate) fn host_name() -> Option<String> {
+/// Returns the name of this machine.
+pub fn host_name() -> Option<String> {
     nix::unistd::gethostname().ok()?.into_string().ok()
 }
 
 /// The name of a thread; empty if it is gone.
-pub(crate) fn thread_name(thread_id: u32) -> ThreadName {
+pub fn thread_name(thread_id: u32) -> ThreadName {
     let mut name = [0; NAME_BYTES];
     let opened = File::open(TaskPath::new(thread_id, "comm")).ok().and_then(CheckedFile::new);
     let length = opened.map_or(0, |file| file.unchecked().read_at(&mut name, 0).unwrap_or(0));
@@ -86,7 +91,7 @@ pub(crate) fn thread_name(thread_id: u32) -> ThreadName {
 }
 
 /// Whether `signal` was sent to a thread and waits there; `None` if its status cannot be read.
-pub(crate) fn has_pending(thread_id: u32, signal: Signal) -> Option<bool> {
+pub fn has_pending(thread_id: u32, signal: Signal) -> Option<bool> {
     let mut buffer = [0; STATUS_BYTES];
     let set = u64::from_str_radix(status_value(thread_id, "SigPnd:", &mut buffer)?, 16).ok()?;
     Some(set & 1 << (signal as i32 - 1) != 0)
@@ -94,7 +99,7 @@ pub(crate) fn has_pending(thread_id: u32, signal: Signal) -> Option<bool> {
 
 /// Whether a thread may only read, write and exit (strict seccomp); `None` if its status cannot be
 /// read.
-pub(crate) fn has_strict_filter(thread_id: u32) -> Option<bool> {
+pub fn has_strict_filter(thread_id: u32) -> Option<bool> {
     const STRICT: &str = "1";
     let mut buffer = [0; STATUS_BYTES];
     status_value(thread_id, "Seccomp:", &mut buffer).map(|mode| mode == STRICT)
@@ -113,7 +118,7 @@ fn status_value<'b>(thread_id: u32, key: &str, buffer: &'b mut [u8]) -> Option<&
 }
 
 /// Lets the calling thread read clocks although the thread that started it may not.
-pub(crate) fn allow_clocks() {
+pub fn allow_clocks() {
     // SAFETY: takes plain numbers, and affects the calling thread only.
     let result = unsafe { libc::prctl(libc::PR_SET_TSC, libc::PR_TSC_ENABLE) };
     // Where it is not known, nothing can be forbidden either.
@@ -122,7 +127,8 @@ pub(crate) fn allow_clocks() {
 
 /// The kind of file behind a descriptor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum DescriptorKind {
+pub enum DescriptorKind {
+    /// A socket.
     Socket,
     /// A file or folder of a file system, or a disk.
     File,
@@ -131,7 +137,7 @@ pub(crate) enum DescriptorKind {
 }
 
 /// The kind of the program's `descriptor`; `None` if it is closed.
-pub(crate) fn descriptor_kind(descriptor: i32) -> Option<DescriptorKind> {
+pub fn descriptor_kind(descriptor: i32) -> Option<DescriptorKind> {
     let mode = if descriptors::are_shared() {
         mode_in_own_table(descriptor)?
     } else {
@@ -155,7 +161,7 @@ fn mode_in_own_table(descriptor: i32) -> Option<libc::mode_t> {
 
 /// How to copy memory of this process that may be unmapped at any time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum MemoryAccess {
+pub enum MemoryAccess {
     /// By `process_vm_readv`.
     Call,
     /// By reading `/proc/self/mem`, which is slower.
@@ -166,14 +172,15 @@ pub(crate) enum MemoryAccess {
 static MEMORY_PID: AtomicI32 = AtomicI32::new(0);
 
 /// Chooses how [`read_memory`] works in this process.
-pub(crate) fn set_memory_access(access: MemoryAccess) {
+pub fn set_memory_access(access: MemoryAccess) {
     let pid = if access == MemoryAccess::Call { Pid::this().as_raw() } else { 0 };
     MEMORY_PID.store(pid, Ordering::Relaxed);
 }
 
 /// Copies memory of this process from `address` and returns the number of bytes read. Unmapped
 /// memory ends the copy early; it does not fault.
-pub(crate) fn read_memory(address: u64, buffer: &mut [u8]) -> usize {
+#[inline]
+pub fn read_memory(address: u64, buffer: &mut [u8]) -> usize {
     let pid = MEMORY_PID.load(Ordering::Relaxed);
     if pid == 0 {
         let memory = File::open("/proc/self/mem").ok().and_then(CheckedFile::new);
@@ -190,7 +197,7 @@ pub(crate) fn read_memory(address: u64, buffer: &mut [u8]) -> usize {
 
 /// Lowers the calling thread's share of a busy machine to about a third of an ordinary thread's:
 /// low enough not to get in the way, high enough to symbolize a second's samples within a second.
-pub(crate) fn lower_priority() {
+pub fn lower_priority() {
     const NICE: libc::c_int = 5;
     // SAFETY: `setpriority` takes plain numbers; 0 means the calling thread.
     let result = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) };
@@ -200,7 +207,7 @@ pub(crate) fn lower_priority() {
 
 /// Raises the calling thread's share of a busy machine to about ten times that of an ordinary thread, if
 /// the system permits it: that needs `CAP_SYS_NICE`, or a limit (`RLIMIT_NICE`). Otherwise nothing changes.
-pub(crate) fn raise_priority() {
+pub fn raise_priority() {
     const NICE_LESS: libc::c_int = 10;
     // SAFETY: takes plain numbers; 0 means the calling thread. It cannot fail for that.
     let nice = unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
@@ -212,7 +219,7 @@ pub(crate) fn raise_priority() {
 
 /// Requests the shortest slice for the calling thread. Among threads that have had less than their share,
 /// Linux (from 6.12 on) prefers the one whose slice ends first.
-pub(crate) fn shorten_slice() -> Result<(), Errno> {
+pub fn shorten_slice() -> Result<(), Errno> {
     /// The kernel's attributes of a thread, in their first version.
     #[repr(C)]
     struct Attributes {

@@ -22,7 +22,7 @@ const FIRST: u32 = 3;
 static SHARED: AtomicBool = AtomicBool::new(true);
 
 /// Whether the agent's descriptors are in the program's table, where the program may close them.
-pub(crate) fn are_shared() -> bool {
+pub fn are_shared() -> bool {
     SHARED.load(Ordering::Relaxed)
 }
 
@@ -34,7 +34,7 @@ pub(crate) fn are_shared() -> bool {
 ///
 /// # Errors
 /// Why the system refuses; then the thread still uses the program's table.
-pub(crate) fn leave_table_of_program() -> Result<(), Errno> {
+pub fn leave_table_of_program() -> Result<(), Errno> {
     SHARED.store(true, Ordering::Relaxed);
     leave_table()?;
     SHARED.store(false, Ordering::Relaxed);
@@ -45,7 +45,7 @@ pub(crate) fn leave_table_of_program() -> Result<(), Errno> {
 ///
 /// # Errors
 /// As for [`leave_table_of_program`].
-pub(crate) fn leave_table() -> Result<(), Errno> {
+pub fn leave_table() -> Result<(), Errno> {
     // Linux 5.9 and newer; copies nothing. `unshare` copies the table first.
     probe::allowed(unshare_and_close).or_else(|_| {
         probe::allowed(unshare)?;

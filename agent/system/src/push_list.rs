@@ -6,33 +6,34 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 /// The place of an element in a [`PushList`], inside of the element: adding it needs no memory.
 #[derive(Debug)]
-pub(crate) struct Link<T> {
+pub struct Link<T> {
     is_linked: AtomicBool,
     next: AtomicPtr<T>,
 }
 
 impl<T> Link<T> {
-    pub(crate) const fn new() -> Link<T> {
+    /// A link of an element that is in no list.
+    pub const fn unlinked() -> Link<T> {
         Link { is_linked: AtomicBool::new(false), next: AtomicPtr::new(ptr::null_mut()) }
     }
 }
 
 /// Shared elements, the newest first. An element is in the list at most once in its life.
 #[derive(Debug)]
-pub(crate) struct PushList<T> {
+pub struct PushList<T> {
     newest: AtomicPtr<T>,
     link_of: fn(&T) -> &Link<T>,
 }
 
 impl<T> PushList<T> {
     /// `link_of` returns the link of an element, which is always the same and used by this list alone.
-    pub(crate) const fn new(link_of: fn(&T) -> &Link<T>) -> PushList<T> {
+    pub const fn new(link_of: fn(&T) -> &Link<T>) -> PushList<T> {
         PushList { newest: AtomicPtr::new(ptr::null_mut()), link_of }
     }
 
     /// Adds `element`, unless it was added before. Never waits: a retry means that another thread has
     /// added one.
-    pub(crate) fn push(&self, element: &Arc<T>) {
+    pub fn push(&self, element: &Arc<T>) {
         let link = (self.link_of)(element);
         if link.is_linked.swap(true, Ordering::Relaxed) {
             return;
@@ -55,7 +56,7 @@ impl<T> PushList<T> {
     }
 
     /// Takes all elements that were added since the last call, the oldest first.
-    pub(crate) fn take(&self) -> Elements<T> {
+    pub fn take(&self) -> Elements<T> {
         let mut newest = self.newest.swap(ptr::null_mut(), Ordering::Acquire);
         let mut oldest: *mut T = ptr::null_mut();
         // SAFETY: the list owned a reference to each of its elements, which is now ours.
@@ -76,7 +77,7 @@ impl<T> Drop for PushList<T> {
 }
 
 /// Elements taken from a [`PushList`].
-pub(crate) struct Elements<T> {
+pub struct Elements<T> {
     oldest: *mut T,
     link_of: fn(&T) -> &Link<T>,
 }
@@ -114,7 +115,7 @@ mod tests {
     }
 
     fn element(number: usize) -> Arc<Element> {
-        Arc::new(Element { number, link: Link::new() })
+        Arc::new(Element { number, link: Link::unlinked() })
     }
 
     #[test]

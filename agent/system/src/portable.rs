@@ -1,35 +1,39 @@
-//! Stands in for `sys` on platforms without a sampler: the standard library has all that guards and
+//! Stands in for `linux` on platforms without a sampler: the standard library has all that guards and
 //! observers need.
 
-pub(crate) mod clock {
+/// The monotonic clock.
+pub mod clock {
     use std::sync::OnceLock;
     use std::time::Instant;
 
     /// Nanoseconds since the first call.
-    pub(crate) fn monotonic_ns() -> u64 {
+    pub fn monotonic_ns() -> u64 {
         static START: OnceLock<Instant> = OnceLock::new();
         let since_start = START.get_or_init(Instant::now).elapsed();
         u64::try_from(since_start.as_nanos()).unwrap_or(u64::MAX)
     }
 }
 
-pub(crate) mod descriptors {
+/// Tables of descriptors.
+pub mod descriptors {
     /// Always: nothing here has a table of its own.
-    pub(crate) fn are_shared() -> bool {
+    pub fn are_shared() -> bool {
         true
     }
 }
 
-pub(crate) mod fork {
+/// Fork handlers.
+pub mod fork {
     /// Does nothing: without a sampler a forked child has nothing to reset.
-    pub(crate) fn call_in_forked_children(_handler: extern "C" fn()) {}
+    pub fn call_in_forked_children(_handler: extern "C" fn()) {}
 }
 
-pub(crate) mod process {
+/// This process and its threads.
+pub mod process {
     use std::sync::atomic::{AtomicU32, Ordering};
 
     /// Returns a number that no other thread of this process has.
-    pub(crate) fn thread_id() -> u32 {
+    pub fn thread_id() -> u32 {
         static NEXT: AtomicU32 = AtomicU32::new(1);
         thread_local! {
             static OWN: u32 = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -38,87 +42,89 @@ pub(crate) mod process {
     }
 
     /// Returns the name of the calling thread; empty if it has none.
-    pub(crate) fn own_thread_name() -> String {
+    pub fn own_thread_name() -> String {
         std::thread::current().name().unwrap_or_default().to_owned()
     }
 
     /// Returns 0: only a sampler needs the time of threads.
-    pub(crate) fn own_cpu_ns() -> u64 {
+    pub fn own_cpu_ns() -> u64 {
         0
     }
 
     /// Returns zeros, as [`own_cpu_ns`].
-    pub(crate) fn own_switches() -> [u64; 2] {
+    pub fn own_switches() -> [u64; 2] {
         [0; 2]
     }
 
-    pub(crate) fn host_name() -> Option<String> {
+    /// Returns nothing: only a collector is told.
+    pub fn host_name() -> Option<String> {
         None
     }
 
     /// Does nothing: only Linux forbids threads to read clocks.
-    pub(crate) fn allow_clocks() {}
+    pub fn allow_clocks() {}
 
     /// Returns nothing: only a sampler needs the time of threads.
-    pub(crate) fn thread_cpu_ns(_thread_id: u32) -> Option<u64> {
+    pub fn thread_cpu_ns(_thread_id: u32) -> Option<u64> {
         None
     }
 }
 
-#[path = "push_list.rs"]
-#[expect(unsafe_code, reason = "the list has no safe interface to its links")]
-pub(crate) mod push_list;
-
-pub(crate) mod queue {
+/// A bounded queue of one writer and one reader.
+pub mod queue {
     /// The writing end of a queue.
     #[derive(Debug)]
-    pub(crate) struct Writer<T>(rtrb::Producer<T>);
+    pub struct Writer<T>(rtrb::Producer<T>);
 
     /// The reading end.
     #[derive(Debug)]
-    pub(crate) struct Reader<T>(rtrb::Consumer<T>);
+    pub struct Reader<T>(rtrb::Consumer<T>);
 
-    pub(crate) fn queue<T: Send>(capacity: usize) -> (Writer<T>, Reader<T>) {
+    /// Creates a queue of at most `capacity` items.
+    pub fn queue<T: Send>(capacity: usize) -> (Writer<T>, Reader<T>) {
         let (writer, reader) = rtrb::RingBuffer::new(capacity);
         (Writer(writer), Reader(reader))
     }
 
     impl<T> Writer<T> {
         /// Returns the number of items for which there is room.
-        pub(crate) fn slots(&self) -> usize {
+        pub fn slots(&self) -> usize {
             self.0.slots()
         }
 
         /// Adds an item. Returns `false` if there is no room.
-        pub(crate) fn push(&mut self, item: T) -> bool {
+        pub fn push(&mut self, item: T) -> bool {
             self.0.push(item).is_ok()
         }
     }
 
     impl<T> Reader<T> {
         /// Returns the number of items that can be read.
-        pub(crate) fn slots(&self) -> usize {
+        pub fn slots(&self) -> usize {
             self.0.slots()
         }
 
-        pub(crate) fn is_empty(&self) -> bool {
+        /// Whether nothing can be read.
+        pub fn is_empty(&self) -> bool {
             self.0.is_empty()
         }
 
         /// Takes the oldest item.
-        pub(crate) fn pop(&mut self) -> Option<T> {
+        pub fn pop(&mut self) -> Option<T> {
             self.0.pop().ok()
         }
     }
 }
 
-pub(crate) mod signals {
+/// Signal masks.
+pub mod signals {
     /// Does nothing: without a sampler the agent has no thread of its own that signals could
     /// disturb.
-    pub(crate) struct BlockedSignals;
+    pub struct BlockedSignals;
 
     impl BlockedSignals {
-        pub(crate) fn new() -> Self {
+        /// Does nothing.
+        pub fn block() -> Self {
             BlockedSignals
         }
     }

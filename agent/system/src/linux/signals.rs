@@ -4,10 +4,11 @@ use nix::sys::signal::{SigSet, SigmaskHow};
 
 /// Blocks all signals on this thread, and so on threads that it starts, until it is dropped: signals
 /// to the process must be handled on a thread of the program, whose descriptors its handlers know.
-pub(crate) struct BlockedSignals(Option<SigSet>);
+pub struct BlockedSignals(Option<SigSet>);
 
 impl BlockedSignals {
-    pub(crate) fn new() -> Self {
+    /// Blocks all signals on this thread.
+    pub fn block() -> Self {
         BlockedSignals(SigSet::all().thread_swap_mask(SigmaskHow::SIG_BLOCK).ok())
     }
 }

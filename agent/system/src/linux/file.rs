@@ -12,7 +12,7 @@ use super::descriptors;
 ///
 /// # Errors
 /// If it cannot be read, or is not UTF-8.
-pub(crate) fn read_text(path: &str) -> io::Result<String> {
+pub fn read_text(path: &str) -> io::Result<String> {
     let mut text = String::new();
     let opened = CheckedFile::new(File::open(path)?);
     let file = opened.ok_or_else(|| io::Error::from_raw_os_error(libc::EBADF))?;
@@ -24,7 +24,7 @@ pub(crate) fn read_text(path: &str) -> io::Result<String> {
 ///
 /// # Errors
 /// If it cannot be read.
-pub(crate) fn read_start(path: &str, buffer: &mut [u8]) -> io::Result<usize> {
+pub fn read_start(path: &str, buffer: &mut [u8]) -> io::Result<usize> {
     let opened = CheckedFile::new(File::open(path)?);
     let file = opened.ok_or_else(|| io::Error::from_raw_os_error(libc::EBADF))?;
     file.unchecked().read_at(buffer, 0)
@@ -34,7 +34,7 @@ pub(crate) fn read_start(path: &str, buffer: &mut [u8]) -> io::Result<usize> {
 ///
 /// # Errors
 /// If it cannot be opened.
-pub(crate) fn try_open(path: &str) -> io::Result<()> {
+pub fn try_open(path: &str) -> io::Result<()> {
     File::open(path).map(CheckedFile::new).map(drop)
 }
 
@@ -43,7 +43,7 @@ pub(crate) fn try_open(path: &str) -> io::Result<()> {
 /// In the program's table the program may close the descriptor and open another file under the same
 /// number, so the file is identified by device and inode there.
 #[derive(Debug)]
-pub(crate) struct CheckedFile {
+pub struct CheckedFile {
     file: ManuallyDrop<File>,
     /// `None` in the agent's own table, where nobody else closes it.
     identity: Option<Identity>,
@@ -56,7 +56,8 @@ struct Identity {
 }
 
 impl CheckedFile {
-    pub(crate) fn new(file: File) -> Option<CheckedFile> {
+    /// Remembers the file's number; `None` if it has no identity to check.
+    pub fn new(file: File) -> Option<CheckedFile> {
         let file = ManuallyDrop::new(file);
         let identity = if descriptors::are_shared() {
             Some(Identity::of(&file.metadata().ok()?))
@@ -67,7 +68,7 @@ impl CheckedFile {
     }
 
     /// The file, if the descriptor still refers to it.
-    pub(crate) fn if_same(&self) -> Option<&File> {
+    pub fn if_same(&self) -> Option<&File> {
         if self.identity.is_some() {
             self.metadata_if_same()?;
         }
@@ -75,12 +76,12 @@ impl CheckedFile {
     }
 
     /// The file, without checking the descriptor.
-    pub(crate) fn unchecked(&self) -> &File {
+    pub fn unchecked(&self) -> &File {
         &self.file
     }
 
     /// The file's number of hard links, if the descriptor still refers to it.
-    pub(crate) fn links_if_same(&self) -> Option<u64> {
+    pub fn links_if_same(&self) -> Option<u64> {
         self.metadata_if_same().map(|metadata| metadata.nlink())
     }
 
@@ -92,8 +93,8 @@ impl CheckedFile {
 
     /// Makes this the identity of another file's descriptor, as if the program had reused the
     /// number.
-    #[cfg(test)]
-    pub(crate) fn impersonate(&mut self, other: &CheckedFile) {
+    #[cfg(feature = "testing")]
+    pub fn impersonate(&mut self, other: &CheckedFile) {
         self.identity = other.identity;
     }
 }

@@ -2,19 +2,19 @@
 
 /// Registers that are copied of an interrupted thread: by their DWARF numbers, and the program counter,
 /// which has none.
-pub(crate) const REGISTERS: usize = 33;
+pub const REGISTERS: usize = 33;
 /// The frame pointer.
-pub(crate) const FP: usize = 29;
+pub const FP: usize = 29;
 /// The link register: where a function without a frame returns to.
-pub(crate) const LR: usize = 30;
+pub const LR: usize = 30;
 /// The stack pointer.
-pub(crate) const SP: usize = 31;
+pub const SP: usize = 31;
 /// The program counter.
-pub(crate) const PC: usize = 32;
+pub const PC: usize = 32;
 
 /// Register `index` of an interrupted thread.
 #[inline(always)]
-pub(crate) fn register(machine: &libc::mcontext_t, index: usize) -> u64 {
+pub fn register(machine: &libc::mcontext_t, index: usize) -> u64 {
     match index {
         SP => machine.sp,
         PC => machine.pc,
@@ -24,7 +24,7 @@ pub(crate) fn register(machine: &libc::mcontext_t, index: usize) -> u64 {
 
 /// Reads the processor's virtual counter, which ticks at a constant rate of its own.
 #[inline(always)]
-pub(crate) fn time_stamp() -> u64 {
+pub fn time_stamp() -> u64 {
     let stamp: u64;
     // SAFETY: Linux lets programs read the counter; reading it changes nothing.
     unsafe {
@@ -40,7 +40,8 @@ pub(crate) fn time_stamp() -> u64 {
 /// The address of code in a pointer to it: without the signature that pointer authentication puts into
 /// its upper bits. How many these are depends on the kernel's configuration, so the processor removes
 /// them; one without pointer authentication takes the instruction for a hint and does nothing.
-pub(crate) fn code_address(pointer: u64) -> u64 {
+#[inline]
+pub fn code_address(pointer: u64) -> u64 {
     let address: u64;
     // SAFETY: `xpaclri` changes the link register only.
     unsafe {
@@ -55,7 +56,7 @@ pub(crate) fn code_address(pointer: u64) -> u64 {
 
 /// The thread pointer.
 #[inline(always)]
-pub(crate) fn thread_pointer() -> u64 {
+pub fn thread_pointer() -> u64 {
     let pointer: u64;
     // SAFETY: the ABI keeps the thread pointer in this register; reading it changes nothing.
     unsafe {
@@ -73,7 +74,7 @@ pub(crate) fn thread_pointer() -> u64 {
 /// # Safety
 /// `from` is readable and `to` writable for `words` words; they do not overlap.
 #[inline(always)]
-pub(crate) unsafe fn copy_words(from: *const u64, to: *mut u64, words: usize) {
+pub unsafe fn copy_words(from: *const u64, to: *mut u64, words: usize) {
     // SAFETY: guaranteed by the caller: pairs of words, then the odd one.
     unsafe {
         std::arch::asm!(
@@ -105,7 +106,7 @@ pub(crate) unsafe fn copy_words(from: *const u64, to: *mut u64, words: usize) {
 /// # Safety
 /// `to` is writable for `bytes` bytes.
 #[inline(always)]
-pub(crate) unsafe fn read_memory(pid: i32, from: u64, to: *mut u64, bytes: usize) -> usize {
+pub unsafe fn read_memory(pid: i32, from: u64, to: *mut u64, bytes: usize) -> usize {
     let local = libc::iovec { iov_base: to.cast(), iov_len: bytes };
     let remote = libc::iovec { iov_base: from as *mut libc::c_void, iov_len: bytes };
     let result: i64;

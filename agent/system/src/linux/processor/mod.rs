@@ -7,12 +7,12 @@ mod aarch64;
 mod x86_64;
 
 #[cfg(target_arch = "aarch64")]
-pub(crate) use aarch64::{
+pub use aarch64::{
     FP, LR, PC, REGISTERS, SP, code_address, copy_words, read_memory, register, thread_pointer,
     time_stamp,
 };
 #[cfg(target_arch = "x86_64")]
-pub(crate) use x86_64::{
+pub use x86_64::{
     FP, PC, REGISTERS, SP, code_address, copy_words, read_memory, register, thread_pointer,
     time_stamp,
 };

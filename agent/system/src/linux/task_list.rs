@@ -23,13 +23,13 @@ use super::process::clock_ns;
 
 const TASKS: &str = "/proc/self/task";
 /// Entries before the first thread: `.` and `..`.
-pub(crate) const DOTS: u64 = 2;
+pub const DOTS: u64 = 2;
 
 /// The ids of all threads of this process.
 ///
 /// # Errors
 /// If the system refuses.
-pub(crate) fn thread_ids() -> io::Result<PageVec<u32>> {
+pub fn thread_ids() -> io::Result<PageVec<u32>> {
     directory::numbers(TASKS)
 }
 
@@ -37,7 +37,7 @@ pub(crate) fn thread_ids() -> io::Result<PageVec<u32>> {
 ///
 /// # Errors
 /// If the system refuses.
-pub(crate) fn thread_ids_from(skipped: u64) -> io::Result<PageVec<u32>> {
+pub fn thread_ids_from(skipped: u64) -> io::Result<PageVec<u32>> {
     directory::numbers_from(TASKS, DOTS + skipped)
 }
 
@@ -46,25 +46,27 @@ const NAME_BYTES: usize = 15;
 
 /// The kernel's name of a thread: at most 15 bytes, which need not be UTF-8.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub(crate) struct ThreadName {
+pub struct ThreadName {
     bytes: [u8; NAME_BYTES],
     length: u8,
 }
 
 impl ThreadName {
     /// The first bytes of `name`.
-    pub(crate) fn of(name: &[u8]) -> ThreadName {
+    pub fn of(name: &[u8]) -> ThreadName {
         let length = name.len().min(NAME_BYTES);
         let mut bytes = [0; NAME_BYTES];
         bytes[..length].copy_from_slice(&name[..length]);
         ThreadName { bytes, length: length as u8 }
     }
 
-    pub(crate) fn is_empty(self) -> bool {
+    /// Whether the thread has no name.
+    pub fn is_empty(self) -> bool {
         self.length == 0
     }
 
-    pub(crate) fn text(&self) -> Cow<'_, str> {
+    /// The name, with replacement characters where it is not UTF-8.
+    pub fn text(&self) -> Cow<'_, str> {
         String::from_utf8_lossy(&self.bytes[..usize::from(self.length)])
     }
 }
@@ -77,14 +79,14 @@ impl From<&str> for ThreadName {
 
 /// The path of a thread's file in `/proc`, without memory of the allocator.
 #[derive(Debug)]
-pub(crate) struct TaskPath {
+pub struct TaskPath {
     text: [u8; 64],
     length: usize,
 }
 
 impl TaskPath {
     /// `file` is the name of the file, such as `stat`.
-    pub(crate) fn new(thread_id: u32, file: &str) -> TaskPath {
+    pub fn new(thread_id: u32, file: &str) -> TaskPath {
         let mut path = TaskPath { text: [0; 64], length: 0 };
         // Names of files are short, so there is room.
         let _ = write!(path, "{TASKS}/{thread_id}/{file}");
@@ -109,17 +111,18 @@ impl AsRef<Path> for TaskPath {
 
 /// Facts about one thread.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct ThreadStat {
-    pub(crate) name: ThreadName,
+pub struct ThreadStat {
+    /// The name.
+    pub name: ThreadName,
     /// When it started, on the monotonic clock, rounded down to ten milliseconds.
-    pub(crate) started_ns: u64,
+    pub started_ns: u64,
     /// The first 31 signals that it blocks, as a mask.
     blocked: u64,
 }
 
 impl ThreadStat {
     /// Reads the facts about a thread; `None` if it is gone or the system refuses.
-    pub(crate) fn read(thread_id: u32) -> Option<ThreadStat> {
+    pub fn read(thread_id: u32) -> Option<ThreadStat> {
         let mut buffer = [0; 512];
         let opened = File::open(TaskPath::new(thread_id, "stat")).ok();
         let file = opened.and_then(CheckedFile::new)?;
@@ -128,7 +131,7 @@ impl ThreadStat {
     }
 
     /// Whether it blocks `signal`, one of the first 31.
-    pub(crate) fn blocks(&self, signal: Signal) -> bool {
+    pub fn blocks(&self, signal: Signal) -> bool {
         self.blocked & 1 << (signal as i32 - 1) != 0
     }
 
@@ -159,7 +162,7 @@ mod tests {
     use std::thread;
 
     use super::*;
-    use crate::sys::process::thread_id;
+    use crate::process::thread_id;
 
     #[test]
     fn the_newest_threads_are_at_the_end_of_the_list() {

@@ -2,13 +2,13 @@
 
 /// Registers that are copied of an interrupted thread: by their DWARF numbers, the last is the return
 /// address, which is the program counter.
-pub(crate) const REGISTERS: usize = 17;
+pub const REGISTERS: usize = 17;
 /// The frame pointer.
-pub(crate) const FP: usize = 6;
+pub const FP: usize = 6;
 /// The stack pointer.
-pub(crate) const SP: usize = 7;
+pub const SP: usize = 7;
 /// The program counter.
-pub(crate) const PC: usize = 16;
+pub const PC: usize = 16;
 
 /// The kernel's numbers of the registers.
 const KERNEL_NUMBERS: [libc::c_int; REGISTERS] = [
@@ -33,25 +33,26 @@ const KERNEL_NUMBERS: [libc::c_int; REGISTERS] = [
 
 /// Register `index` of an interrupted thread.
 #[inline(always)]
-pub(crate) fn register(machine: &libc::mcontext_t, index: usize) -> u64 {
+pub fn register(machine: &libc::mcontext_t, index: usize) -> u64 {
     machine.gregs[KERNEL_NUMBERS[index] as usize].cast_unsigned()
 }
 
 /// Reads the processor's time-stamp counter, which ticks at a constant rate of its own.
 #[inline(always)]
-pub(crate) fn time_stamp() -> u64 {
+pub fn time_stamp() -> u64 {
     // SAFETY: reading the counter changes nothing.
     unsafe { std::arch::x86_64::_rdtsc() }
 }
 
 /// The address of code in a pointer to it.
-pub(crate) fn code_address(pointer: u64) -> u64 {
+#[inline]
+pub fn code_address(pointer: u64) -> u64 {
     pointer
 }
 
 /// The thread pointer, which on x86-64 is stored at the address that it points to.
 #[inline(always)]
-pub(crate) fn thread_pointer() -> u64 {
+pub fn thread_pointer() -> u64 {
     let pointer: u64;
     // SAFETY: the ABI puts the thread pointer at fs:0; reading it changes nothing.
     unsafe {
@@ -69,7 +70,7 @@ pub(crate) fn thread_pointer() -> u64 {
 /// # Safety
 /// `from` is readable and `to` writable for `words` words; they do not overlap.
 #[inline(always)]
-pub(crate) unsafe fn copy_words(from: *const u64, to: *mut u64, words: usize) {
+pub unsafe fn copy_words(from: *const u64, to: *mut u64, words: usize) {
     // SAFETY: guaranteed by the caller; the ABI requires a clear direction flag at every call.
     unsafe {
         std::arch::asm!(
@@ -88,7 +89,7 @@ pub(crate) unsafe fn copy_words(from: *const u64, to: *mut u64, words: usize) {
 /// # Safety
 /// `to` is writable for `bytes` bytes.
 #[inline(always)]
-pub(crate) unsafe fn read_memory(pid: i32, from: u64, to: *mut u64, bytes: usize) -> usize {
+pub unsafe fn read_memory(pid: i32, from: u64, to: *mut u64, bytes: usize) -> usize {
     let local = libc::iovec { iov_base: to.cast(), iov_len: bytes };
     let remote = libc::iovec { iov_base: from as *mut libc::c_void, iov_len: bytes };
     let result: i64;

@@ -12,7 +12,7 @@ const PAGE_BYTES: usize = 4096;
 
 /// Like `Vec`, outside of the program's allocator. If the system has no memory, a new element is dropped
 /// instead of ending the process.
-pub(crate) struct PageVec<T> {
+pub struct PageVec<T> {
     start: NonNull<T>,
     length: usize,
     capacity: usize,
@@ -24,13 +24,14 @@ unsafe impl<T: Send> Send for PageVec<T> {}
 unsafe impl<T: Sync> Sync for PageVec<T> {}
 
 impl<T> PageVec<T> {
-    pub(crate) const fn new() -> PageVec<T> {
+    /// An empty vector, which has no memory.
+    pub const fn new() -> PageVec<T> {
         const { assert!(size_of::<T>() > 0 && size_of::<T>() <= PAGE_BYTES) };
         PageVec { start: NonNull::dangling(), length: 0, capacity: 0 }
     }
 
     /// Appends `value`. Returns `false` and drops it if there is no memory.
-    pub(crate) fn push(&mut self, value: T) -> bool {
+    pub fn push(&mut self, value: T) -> bool {
         if self.length == self.capacity && !self.grow(self.length + 1) {
             return false;
         }
@@ -42,7 +43,8 @@ impl<T> PageVec<T> {
         true
     }
 
-    pub(crate) fn pop(&mut self) -> Option<T> {
+    /// Removes the last element.
+    pub fn pop(&mut self) -> Option<T> {
         self.length = self.length.checked_sub(1)?;
         // SAFETY: the place is inside of the mapping.
         let place = unsafe { self.start.add(self.length) };
@@ -51,24 +53,26 @@ impl<T> PageVec<T> {
     }
 
     /// Removes the element at `index`, which the last one replaces.
-    pub(crate) fn swap_remove(&mut self, index: usize) -> T {
+    pub fn swap_remove(&mut self, index: usize) -> T {
         let last = self.length - 1;
         self.swap(index, last);
         self.pop().expect("`swap` has checked that it exists")
     }
 
-    pub(crate) fn clear(&mut self) {
+    /// Removes all elements and keeps their memory.
+    pub fn clear(&mut self) {
         self.truncate(0);
     }
 
-    pub(crate) fn truncate(&mut self, length: usize) {
+    /// Keeps at most the first `length` elements.
+    pub fn truncate(&mut self, length: usize) {
         while self.length > length {
             drop(self.pop());
         }
     }
 
     /// Removes the elements that are not `wanted`.
-    pub(crate) fn retain(&mut self, mut wanted: impl FnMut(&T) -> bool) {
+    pub fn retain(&mut self, mut wanted: impl FnMut(&T) -> bool) {
         let mut kept = 0;
         for index in 0..self.length {
             if wanted(&self[index]) {
@@ -80,7 +84,7 @@ impl<T> PageVec<T> {
     }
 
     /// Appends all of `values`; those without memory are dropped.
-    pub(crate) fn extend(&mut self, values: impl IntoIterator<Item = T>) {
+    pub fn extend(&mut self, values: impl IntoIterator<Item = T>) {
         for value in values {
             self.push(value);
         }
@@ -88,7 +92,7 @@ impl<T> PageVec<T> {
 
     /// Makes room for `needed` elements. Returns whether there is.
     fn grow(&mut self, needed: usize) -> bool {
-        #[cfg(test)]
+        #[cfg(feature = "testing")]
         if is_refused() {
             return false;
         }
@@ -124,7 +128,7 @@ impl<T> PageVec<T> {
 impl<T: Clone> PageVec<T> {
     /// Makes the length `length`, with copies of `value` at new places. Returns `false` if there is no
     /// memory; then the length is unchanged.
-    pub(crate) fn resize(&mut self, length: usize, value: T) -> bool {
+    pub fn resize(&mut self, length: usize, value: T) -> bool {
         if length > self.capacity && !self.grow(length) {
             return false;
         }
@@ -185,7 +189,7 @@ impl<T> FromIterator<T> for PageVec<T> {
 }
 
 /// The elements of a [`PageVec`], the first one first.
-pub(crate) struct IntoIter<T> {
+pub struct IntoIter<T> {
     /// Its elements from `next` on are still here; none is dropped with it.
     values: ManuallyDrop<PageVec<T>>,
     next: usize,
@@ -234,19 +238,19 @@ impl<T> Drop for IntoIter<T> {
     }
 }
 
-#[cfg(test)]
+#[cfg(feature = "testing")]
 thread_local! {
     /// How often an array of this thread may grow.
     static GROWTHS: std::cell::Cell<usize> = const { std::cell::Cell::new(usize::MAX) };
 }
 
 /// From now on arrays of this thread find memory to grow `granted` times.
-#[cfg(test)]
-pub(crate) fn refuse_after(granted: usize) {
+#[cfg(feature = "testing")]
+pub fn refuse_after(granted: usize) {
     GROWTHS.set(granted);
 }
 
-#[cfg(test)]
+#[cfg(feature = "testing")]
 fn is_refused() -> bool {
     let left = GROWTHS.get();
     if left < usize::MAX {

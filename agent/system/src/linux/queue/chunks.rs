@@ -7,7 +7,7 @@
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
-use crate::sys::pages::Pages;
+use crate::pages::Pages;
 
 const CHUNK_BYTES: usize = 4096;
 /// Bytes of a chunk for items.

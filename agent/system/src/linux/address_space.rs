@@ -9,7 +9,6 @@ use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 use nix::unistd::{SysconfVar, sysconf};
 
 use super::file;
-use crate::StartError;
 
 /// Address space that four threads reserve, mostly as heaps; they use little of it.
 const RESERVED_BYTES: u64 = 288 << 20;
@@ -17,11 +16,20 @@ const RESERVED_BYTES: u64 = 288 << 20;
 /// The agent reserves at most this part of the free address space.
 const PART: u64 = 4;
 
+/// What an agent would need of a limited address space, and what is free.
+#[derive(Debug)]
+pub struct Shortage {
+    /// Free, in MiB.
+    pub free_mib: u64,
+    /// Needed, in MiB.
+    pub needed_mib: u64,
+}
+
 /// Checks that the agent leaves the program most of the address space.
 ///
 /// # Errors
-/// [`StartError::AddressSpace`] if it does not.
-pub(crate) fn check() -> Result<(), StartError> {
+/// If it does not.
+pub fn check() -> Result<(), Shortage> {
     let Some(free_bytes) = free_bytes() else {
         return Ok(());
     };
@@ -29,11 +37,7 @@ pub(crate) fn check() -> Result<(), StartError> {
     if free_bytes >= needed_bytes {
         return Ok(());
     }
-    let mebibytes = |bytes: u64| bytes >> 20;
-    Err(StartError::AddressSpace {
-        free_mib: mebibytes(free_bytes),
-        needed_mib: mebibytes(needed_bytes),
-    })
+    Err(Shortage { free_mib: free_bytes >> 20, needed_mib: needed_bytes >> 20 })
 }
 
 /// Address space that this process may still use; `None` if it has no limit.
