@@ -10,8 +10,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use emberline_agent::task;
 use anyhow::ensure;
+use emberline_agent::task;
 use emberline_diagnostics::{
     self, Cache, CacheProfiler, CachedValue, Profiler, ProgressBar, ResourceProfiler, visualize,
 };
@@ -37,7 +37,10 @@ fn main() -> anyhow::Result<()> {
         emberline_diagnostics::scope(caches.clone()),
         emberline_diagnostics::scope(bar.clone()),
     );
-    let run = emberline_diagnostics::run("qr").expect("random", 10).expect("qr", 10).expect("stack-qr", 1);
+    let run = emberline_diagnostics::run("qr")
+        .expect("random", 10)
+        .expect("qr", 10)
+        .expect("stack-qr", 1);
     let residual = run.expect("dot", 10).expect("check", 10).during(|| tall_skinny_qr(side));
     drop(scopes);
 

@@ -16,8 +16,8 @@ use std::net::TcpListener;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use emberline_agent::{Direction, transfer};
 use anyhow::{Context as _, anyhow, bail};
+use emberline_agent::{Direction, transfer};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;

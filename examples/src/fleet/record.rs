@@ -205,7 +205,11 @@ impl Task {
     }
 
     /// Ends the task and counts it, once.
-    fn end(&mut self, end: impl FnOnce(emberline_agent::TaskGuard), count: impl FnOnce(&mut TaskCounts)) {
+    fn end(
+        &mut self,
+        end: impl FnOnce(emberline_agent::TaskGuard),
+        count: impl FnOnce(&mut TaskCounts),
+    ) {
         let Some(guard) = self.guard.take() else { return };
         let before_ns = now_ns();
         end(guard);

@@ -4,8 +4,8 @@ use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use emberline_agent::Direction;
 use anyhow::anyhow;
+use emberline_agent::Direction;
 
 use super::{Document, LINE_BYTES_MAX, hash_text, sum_values};
 use crate::fleet::context::{Context, Interrupt, Step};
