@@ -3,6 +3,7 @@
 
 mod access;
 mod agents;
+mod built_before;
 mod client;
 mod grafana;
 mod health;
