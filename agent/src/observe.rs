@@ -107,7 +107,7 @@ impl fmt::Debug for Observed {
 /// Most running tasks with notes; the observer does not see the phases of more.
 const NOTED_MAX: usize = 100_000;
 
-/// Facts recorded about a running task since its start, for the observer at its end.
+/// Records of a running task, which the observer reads at its end.
 #[derive(Debug, Default)]
 struct Notes {
     phases: Phases,

@@ -75,7 +75,7 @@ struct Bounds {
     elapsed: f64,
     waited: f64,
     /// Of the time of all threads, in tasks and outside. On a machine on which the sampler gets some ticks
-    /// a second, up to 6% of it were missing outside of tasks; see `docs/design/sampling.md`.
+    /// a second, up to 6 % of it were missing outside of tasks.
     missing: f64,
 }
 
