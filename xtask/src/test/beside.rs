@@ -1,0 +1,81 @@
+//! A step that runs next to others, in a process of its own: a browser waits most of the time.
+
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::{env, io};
+
+use anyhow::{Context as _, Result, bail};
+use xtask::{announce, light};
+
+use super::Step;
+use super::table::Outcome;
+
+/// A running step. What it prints waits in a file.
+pub(super) struct Beside {
+    step: Step,
+    child: Child,
+    output: PathBuf,
+}
+
+impl Beside {
+    pub(super) fn start(step: Step) -> Result<Beside> {
+        let name = step.name();
+        let output = light()?.join(format!("{name}.log"));
+        let file =
+            File::create(&output).with_context(|| format!("creating {}", output.display()))?;
+        let arguments = ["test", "--only", &name];
+        announce(&format!("cargo xtask {} > {} &", arguments.join(" "), output.display()));
+        let child = Command::new(env::current_exe()?)
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(file.try_clone()?)
+            .stderr(file)
+            .spawn()
+            .context("starting a step next to the others")?;
+        Ok(Beside { step, child, output })
+    }
+
+    pub(super) fn step(&self) -> Step {
+        self.step
+    }
+
+    /// Waits until the step ends, and prints what it printed.
+    pub(super) fn finish(mut self) -> Result<Outcome> {
+        let status = self.child.wait()?;
+        let output = fs::read(&self.output)?;
+        io::Write::write_all(&mut io::stderr(), &output)?;
+        if !status.success() {
+            bail!("what failed is printed above");
+        }
+        Ok(outcome_in(&String::from_utf8_lossy(&output), &self.step.name()))
+    }
+}
+
+/// A successful step was skipped if its last lines say so.
+fn outcome_in(output: &str, step: &str) -> Outcome {
+    let prefix = format!("skipped: {step}: ");
+    let reason = output.lines().find_map(|line| line.strip_prefix(&prefix));
+    reason.map_or(Outcome::Passed, |reason| Outcome::Skipped(reason.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_skipped_step_says_why_to_the_process_that_started_it() {
+        let row = super::super::Row {
+            step: Step::Page.name(),
+            seconds: 0.0,
+            cpu_seconds: 0.0,
+            outcome: Outcome::Skipped("no chromium".into()),
+        };
+        let printed = super::super::skipped(&[row]);
+        let Outcome::Skipped(reason) = outcome_in(&printed, "page") else {
+            panic!("not skipped: {printed}");
+        };
+        assert_eq!(reason, "no chromium");
+        assert!(matches!(outcome_in("page 715 checks\n", "page"), Outcome::Passed));
+    }
+}
