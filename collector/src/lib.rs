@@ -8,7 +8,7 @@
 //!
 //! This crate has the protocols ([`serve`]) and the log of who did what (`audit`). Below it, from the ground up:
 //! `emberline-collector-base`, `emberline-naming`, `emberline-shares`, `emberline-store`, `emberline-front`,
-//! `emberline-state` and `emberline-query`; each says in which order to read it.
+//! `emberline-state`, `emberline-query` and `emberline-bridge`; each says in which order to read it.
 //!
 //! ```no_run
 //! # async fn run() -> Result<(), emberline_collector::ServeError> {
@@ -32,13 +32,16 @@ pub use base::clock::Clock;
 pub use base::heartbeat::{Heartbeat, heartbeats};
 pub use base::limits::{self, Limits};
 pub use base::log_limit::limit_panic_messages;
+pub use bridge::forward::{
+    EncodedTasks, ForwardContent, ForwardError, ForwardOptions, ForwardTarget,
+};
+pub use bridge::push::ScrapeTarget;
 pub use front::auth;
 pub use limited::{ProcessLimitError, end_first, limit_process};
 pub use naming::{NOT_FOUND_CODE, SymbolSource};
 pub use query::{EndedTask, EndedTasksOf, compare_ended_tasks};
 pub use serve::{
-    AutoAdoption, ClusterProgram, EncodedTasks, ForwardContent, ForwardError, ForwardOptions,
-    ForwardTarget, SQL_CORRUPT_FILE, ScrapeTarget, ServeError, ServeOptions, Server, SqlProgram,
+    AutoAdoption, ClusterProgram, SQL_CORRUPT_FILE, ServeError, ServeOptions, Server, SqlProgram,
     report_document,
 };
 pub use shares::{Quota, QuotaError, QuotaSettings};

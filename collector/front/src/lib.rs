@@ -7,6 +7,7 @@
 )]
 
 pub mod admission;
+pub mod answer;
 pub mod auth;
 pub mod cookie;
 pub mod error;

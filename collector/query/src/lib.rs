@@ -9,6 +9,7 @@
     reason = "a face for our own crates: names that speak for themselves need no sentence"
 )]
 
+mod asking;
 mod by_name;
 mod cluster_sums;
 mod error;
@@ -26,6 +27,7 @@ use std::ops::Deref;
 
 use state::CollectorState;
 
+pub use asking::Asking;
 pub use error::QueryError;
 pub use parameters::label_matchers::LabelMatchers;
 pub use parameters::label_scope::LabelScope;
@@ -46,6 +48,7 @@ pub use table_reader::{Allowance, Cancel};
 pub use tasks::duration_counts::DurationInterval;
 pub use tasks::duration_counts::{BucketCounts, DurationCounts};
 pub use tasks::progress::{ProgressAnswer, ProgressQuery, ProgressRow};
+pub use tasks::task_body::task_body;
 pub use tasks::task_columns::TaskColumns;
 pub use tasks::task_comparison::{EndedTask, EndedTasksOf, compare_ended_tasks};
 pub use tasks::task_comparison::{TaskComparison, TaskComparisonQuery};

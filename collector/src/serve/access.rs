@@ -13,8 +13,8 @@ use axum::response::{IntoResponse as _, Response};
 use profiler_core::limits::bounded;
 use tonic::Status;
 
-use super::grafana;
-use super::push::{self, Failure, Kind};
+use bridge::grafana;
+use bridge::push::{self, Failure, Kind};
 use front::auth::{Access, Denied, Role};
 use front::error::ErrorAnswer;
 use front::gate::{Caller, Credential, Gate, Schemes};

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 use super::metrics::AnswerTimes;
 use super::profile::answer_profile;
-use super::reader::{Asking, Pairs, Reader};
+use super::reader::{Pairs, Reader};
 use super::{
     access, agents, answer, file_paths, grafana, histogram_log, live_profile, metrics, page,
     session, sql, sse, symbols, tables, tasks_firefox, telemetry,
@@ -23,8 +23,7 @@ use base::limits::{
 };
 use front::admission::{Admission, admit, admit_stream};
 use front::error::ErrorAnswer;
-use query::Queries;
-use query::fleet;
+use query::{Asking, Queries, fleet};
 use query::{
     DurationsFormat, TaskComparisonQuery, TaskDurationsQuery, TaskFormat, TaskQuery,
     ThreadTimeQuery, TimelineQuery, WorkerNamesQuery, WorkersQuery,

@@ -8,7 +8,6 @@ mod agents;
 mod answer;
 mod cluster;
 mod file_paths;
-mod forward;
 #[cfg(any(test, emberline_fuzzing))]
 #[doc(hidden)]
 pub mod fuzzing;
@@ -22,7 +21,6 @@ mod long_query;
 mod metrics;
 mod page;
 mod profile;
-mod push;
 mod reader;
 mod session;
 mod sql;
@@ -51,12 +49,7 @@ use tokio::task::JoinHandle;
 pub use self::adopt::AutoAdoption;
 use self::adopt::{Adopting, adopt_stores};
 pub use self::cluster::ClusterProgram;
-use self::forward::Forwarding;
-pub use self::forward::{
-    EncodedTasks, ForwardContent, ForwardError, ForwardOptions, ForwardTarget,
-};
 pub use self::page::report_document;
-pub use self::push::ScrapeTarget;
 use self::reader::Reader;
 use self::sql::Sql;
 pub use self::sql::{SQL_CORRUPT_FILE, SqlProgram};
@@ -67,6 +60,8 @@ use base::limits::Limits;
 use base::limits::{
     EXPOSED_WARNING_EVERY, FIND_SYMBOLS_EVERY, GRACE, SEAL_AT_END_MAX, SHUTDOWN_MAX, SWEEP_EVERY,
 };
+use bridge::forward::{ForwardOptions, Forwarding};
+use bridge::push::ScrapeTarget;
 use front::auth::{TokenFileError, TokenSource, Tokens};
 use front::gate::Gate;
 use front::origin::PublicNames;
@@ -426,7 +421,7 @@ impl Server {
         for target in self.scrapes {
             let collector = self.collector.clone();
             let task_label = self.task_label.clone();
-            tokio::spawn(push::scrape(collector, task_label, target, stopping.clone()));
+            tokio::spawn(bridge::push::scrape(collector, task_label, target, stopping.clone()));
         }
         let forwarding = Forwarding::start(&self.collector, self.forward);
         let served = self.collector.clone();
@@ -514,12 +509,12 @@ fn router(
     let routes = routes.merge(http::router(reader, stopping)).merge(page::router());
     let routes = routes.merge(front::login::router(gate.clone()));
     let place = collector.follower.as_ref().map(|follower| follower.place.to_string());
-    let mut routes = routes.merge(push::routes(collector, task_label));
+    let mut routes = routes.merge(bridge::push::routes(collector, task_label));
     if let Some(place) = place {
         routes = routes.layer(from_fn_with_state(Arc::<str>::from(place), access::refuse_changes));
     }
     let routes = routes.layer(from_fn_with_state(gate, access::check));
-    let routes = routes.layer(from_fn(grafana::connect_errors));
+    let routes = routes.layer(from_fn(bridge::grafana::connect_errors));
     let routes = routes.layer(from_fn(access::identify));
     routes.layer(from_fn_with_state(names, front::origin::check))
 }

@@ -7,10 +7,10 @@ use axum::response::{IntoResponse, Response};
 use flamegraph::{Hidden, ProfileColumns, ProfileJson};
 use profiler_core::{State as ThreadState, TimeRange, valid_build_id};
 
-use super::reader::{Asking, Pairs, Reader};
+use super::reader::{Pairs, Reader};
 use super::{answer, tables};
 use front::error::ErrorAnswer;
-use query::Queries;
+use query::{Asking, Queries};
 use query::{Format, ProfileAnswer, ProfileQuery, Provenance, format_time};
 use state::Collector;
 

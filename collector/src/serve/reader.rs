@@ -11,7 +11,6 @@ use axum::extract::{FromRequestParts, Query as Parameters};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::Response;
-use profiler_core::Timestamp;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
@@ -23,7 +22,7 @@ use base::limits::{
 };
 use front::admission::ComputePermit;
 use front::error::ErrorAnswer;
-use query::{Allowance, Cancel};
+use query::{Allowance, Asking, Cancel};
 use shares::identity::Identity;
 use shares::{Account, SlotPool, Turns};
 use state::Collector;
@@ -47,14 +46,6 @@ impl FromRequestParts<Reader> for Pairs {
         };
         Ok(Pairs { pairs, account: account.unwrap_or_else(unknown) })
     }
-}
-
-/// A query as it came, and what it needs to be answered.
-pub(super) struct Asking<'a> {
-    pub(super) collector: &'a Collector,
-    pub(super) pairs: &'a [(String, String)],
-    pub(super) now: Timestamp,
-    pub(super) cancel: &'a Cancel,
 }
 
 /// Computes an answer.

@@ -10,12 +10,12 @@ use axum::{Extension, Router};
 
 use super::agents::json_body;
 use super::answer;
-use super::reader::{Asking, Pairs, Reader, blocking};
+use super::reader::{Pairs, Reader, blocking};
 use super::{file_paths, sse, tables};
 use crate::audit;
 use base::limits::BODY_BYTES_MAX;
 use front::error::ErrorAnswer;
-use query::Queries;
+use query::{Asking, Queries};
 use query::{
     ProgressQuery, QueryError, ResourceQuery, TransferQuery, parse_run_start, parse_run_stop,
     parse_runs, recent_events,

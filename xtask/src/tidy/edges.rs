@@ -20,7 +20,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("system", &[]),
     ("agent", &["profiler-core", "symbols", "tls", "system"]),
     ("diagnostics", &["profiler-core", "agent"]),
-    // The collector, from the lowest floor up. Only `front` and `collector` know sockets.
+    // The collector, from the lowest floor up. Only `front`, `bridge` and `collector` know sockets.
     ("collector-base", &["profiler-core"]),
     ("naming", &["profiler-core", "symbol-files", "collector-base"]),
     ("shares", &["profiler-core", "collector-base"]),
@@ -28,6 +28,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("front", &["profiler-core", "api", "tls", "collector-base", "shares"]),
     ("state", STATE),
     ("query", QUERY),
+    ("bridge", BRIDGE),
     ("collector", COLLECTOR),
     // An example depends on what a user's program would depend on.
     ("examples", &["profiler-core", "flamegraph", "agent"]),
@@ -65,6 +66,19 @@ const STATE: &[&str] =
 const QUERY: &[&str] =
     &["profiler-core", "api", "flamegraph", "collector-base", "naming", "store", "state"];
 
+const BRIDGE: &[&str] = &[
+    "profiler-core",
+    "api",
+    "flamegraph",
+    "import",
+    "collector-base",
+    "shares",
+    "store",
+    "front",
+    "state",
+    "query",
+];
+
 const COLLECTOR: &[&str] = &[
     "profiler-core",
     "api",
@@ -78,6 +92,7 @@ const COLLECTOR: &[&str] = &[
     "front",
     "state",
     "query",
+    "bridge",
 ];
 
 const FREE: &[&str] =
@@ -86,7 +101,17 @@ const FREE: &[&str] =
 /// The crates of a worker's side and those of the collector's side meet on the wire only, even in their tests.
 const SIDES: [&[&str]; 2] = [
     &["system", "agent", "diagnostics"],
-    &["collector", "collector-base", "naming", "shares", "store", "front", "state", "query"],
+    &[
+        "collector",
+        "collector-base",
+        "naming",
+        "shares",
+        "store",
+        "front",
+        "state",
+        "query",
+        "bridge",
+    ],
 ];
 
 /// Checks the output of `cargo metadata`.
@@ -221,7 +246,7 @@ mod tests {
             ],
             expect![[r#"
                 agent/Cargo.toml: agent must not depend on collector; it may use profiler-core, symbols, tls, system [edges]
-                collector/Cargo.toml: collector must not depend on agent; it may use profiler-core, api, flamegraph, import, tls, collector-base, naming, shares, store, front, state, query [edges]
+                collector/Cargo.toml: collector must not depend on agent; it may use profiler-core, api, flamegraph, import, tls, collector-base, naming, shares, store, front, state, query, bridge [edges]
                 diagnostics/Cargo.toml: diagnostics must not depend on store; it may use profiler-core, agent [edges]
             "#]],
         );

@@ -5,6 +5,7 @@ pub(crate) mod ended_each;
 pub(crate) mod ended_tasks;
 pub(crate) mod phases;
 pub(crate) mod progress;
+pub(crate) mod task_body;
 pub(crate) mod task_columns;
 pub(crate) mod task_comparison;
 pub(crate) mod task_durations;

@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use super::tasks::task;
 use super::telemetry::run;
 use super::workers::{how_it_ended, ingest_status};
-use query::format_time;
+use query::{format_time, task_body};
 use state::events::{Event, EventKind, Subject, WorkerIdentity};
 
 /// Answer of `/api/v1/events/recent`.
@@ -23,7 +22,7 @@ pub(crate) fn events(events: &[Arc<Event>]) -> api::EventsAnswer {
 /// Subject of an event.
 pub(crate) fn subject(event: &Event) -> api::Subject {
     match &event.subject {
-        Subject::Task(row) => api::Subject::Task(Box::new(task(row, event.at))),
+        Subject::Task(row) => api::Subject::Task(Box::new(task_body(row, event.at))),
         Subject::Worker(facts) => {
             let WorkerIdentity { worker, epoch, host, pid, labels, last_seen, disconnect } =
                 &**facts;

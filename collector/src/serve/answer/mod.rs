@@ -13,10 +13,7 @@ mod timeline;
 mod workers;
 
 use api::Word;
-use axum::http::{HeaderValue, header};
-use axum::response::{IntoResponse, Response};
 use profiler_core::{Filter, State, StateSet, ThreadKind, TimeRange, Weight};
-use serde::Serialize;
 
 pub(crate) use self::events::{events, subject};
 pub(crate) use self::profile::{profile, with_profile};
@@ -26,27 +23,15 @@ pub(crate) use self::symbols::{
 };
 pub(crate) use self::task_columns::TaskColumnsBody;
 pub(crate) use self::tasks::{
-    TasksBody, progress, task, task_comparison, task_durations, task_summary, tasks,
+    TasksBody, progress, task_comparison, task_durations, task_summary, tasks,
 };
 pub(crate) use self::telemetry::{resources, run, runs, transfer_summary, transfers};
 pub(crate) use self::thread_dump::thread_dump;
 pub(crate) use self::thread_time::thread_time;
 pub(crate) use self::timeline::timeline;
 pub(crate) use self::workers::{settings, workers};
-use front::error::ErrorAnswer;
+pub(crate) use front::answer::{json, json_text};
 use query::{Sampling, format_time};
-
-/// Answers with `body` as JSON.
-pub(crate) fn json(body: &impl Serialize) -> Result<Response, ErrorAnswer> {
-    let text = serde_json::to_vec(body).map_err(|error| ErrorAnswer::internal(&error))?;
-    Ok(json_text(text))
-}
-
-/// Answers with a text that is JSON.
-pub(crate) fn json_text(text: Vec<u8>) -> Response {
-    let application_json = HeaderValue::from_static("application/json");
-    ([(header::CONTENT_TYPE, application_json)], text).into_response()
-}
 
 fn time_range(range: TimeRange) -> api::TimeRange {
     api::TimeRange {

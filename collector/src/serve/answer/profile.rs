@@ -4,8 +4,9 @@ use axum::response::Response;
 use flamegraph::Hidden;
 use profiler_core::WorkerId;
 
-use super::{ErrorAnswer, filter, json_text, sampling, time_range, totals, unnamed};
+use super::{filter, json_text, sampling, time_range, totals, unnamed};
 use base::limits::PROFILE_WORKERS_MAX;
+use front::error::ErrorAnswer;
 use query::{By, ProfileAnswer, ProfileQuery};
 
 /// Answer of `/api/v1/profile` as JSON, without the profile itself.

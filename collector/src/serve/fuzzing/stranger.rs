@@ -264,12 +264,12 @@ impl Stranger<'_> {
                 body: stacks.collect::<String>().into_bytes(),
             },
             Push {
-                path: crate::serve::push::PUSH_PATH.to_owned(),
+                path: bridge::push::PUSH_PATH.to_owned(),
                 content_type: "application/json",
                 body: push.to_string().into_bytes(),
             },
             Push {
-                path: crate::serve::push::OTLP_HTTP_PATH.to_owned(),
+                path: bridge::push::OTLP_HTTP_PATH.to_owned(),
                 content_type: "application/json",
                 body: self.otlp().to_string().into_bytes(),
             },

@@ -15,11 +15,11 @@ use axum::{Extension, Router};
 use crate::audit;
 use crate::serve::agents::json_request;
 use crate::serve::answer;
-use crate::serve::reader::{Asking, Pairs, Reader, blocking, pairs_of};
+use crate::serve::reader::{Pairs, Reader, blocking, pairs_of};
 use base::limits::{BODY_BYTES_MAX, SYMBOL_PIECE_BYTES_MAX, nanoseconds};
 use front::error::ErrorAnswer;
 use naming::{FetchError, Piece, UploadError};
-use query::{SymbolUpload, no_parameters};
+use query::{Asking, SymbolUpload, no_parameters};
 use shares::identity::Identity;
 
 pub(crate) fn routes() -> Router<Reader> {

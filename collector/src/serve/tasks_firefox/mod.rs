@@ -17,10 +17,9 @@ use profiler_core::Resource;
 
 use self::markers::{PhaseMarker, TaskMarker, TransferMarker};
 use super::answer;
-use super::reader::Asking;
 use base::limits::TASK_ROWS_MAX;
 use front::error::ErrorAnswer;
-use query::Queries;
+use query::{Asking, Queries};
 use query::{ResourceQuery, TaskQuery, TransferFilter, TransferQuery};
 
 const NS_PER_MS: i64 = 1_000_000;

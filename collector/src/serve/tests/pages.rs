@@ -15,7 +15,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
 use super::super::answer;
-use super::super::reader::{Asking, Pairs, Reader};
+use super::super::reader::{Pairs, Reader};
 use super::super::router;
 use super::client::{Client, get};
 use super::{PATIENCE, attached, in_time, serve, serve_full, wait_until};
@@ -25,6 +25,7 @@ use front::auth::{TokenSource, Tokens};
 use front::error::ErrorAnswer;
 use front::gate::Gate;
 use front::origin::PublicNames;
+use query::Asking;
 use shares::{Account, SlotPool, Turn};
 use state::testing::{TestWorker, account, at};
 use state::{Collector, Settings};

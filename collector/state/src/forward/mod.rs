@@ -1,6 +1,6 @@
 //! Data to be forwarded to other servers: samples, and tasks that ended.
 //!
-//! Ingest only notes what it applied. `serve::forward` merges, encodes and sends it.
+//! Ingest only notes what it applied. `bridge` merges, encodes and sends it.
 
 mod outlet;
 mod pending;

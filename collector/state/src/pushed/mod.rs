@@ -1,6 +1,6 @@
 //! Profiles that foreign profilers push: each series is a worker, and each push a flush of it.
 //!
-//! `docs/design/ingest.md` says why. The protocols are in `serve`.
+//! `docs/design/ingest.md` says why. The protocols are in `bridge`.
 
 mod counters;
 mod scrapes;

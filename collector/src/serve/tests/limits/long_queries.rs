@@ -11,10 +11,11 @@ use tokio::task::JoinHandle;
 
 use crate::serve::answer;
 use crate::serve::long_query::ShortMax;
-use crate::serve::reader::{Asking, Pairs, Reader};
+use crate::serve::reader::{Pairs, Reader};
 use crate::serve::tests::{PATIENCE, in_time, wait_until};
 use base::limits::LONG_QUERIES_MAX;
 use front::error::ErrorAnswer;
+use query::Asking;
 use shares::Account;
 use state::{Collector, Settings};
 

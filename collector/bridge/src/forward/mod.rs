@@ -19,11 +19,11 @@ use tokio::time::{sleep, timeout};
 
 use self::merge::{Merged, merge};
 use self::messages::encode;
-use super::answer;
 use base::limits::{
     FORWARD_AT_END_MAX, FORWARD_EVERY, FORWARD_LAG, FORWARD_PAUSE_MAX, FORWARD_PAUSE_MIN,
     nanoseconds,
 };
+use query::task_body;
 use state::Collector;
 use state::CollectorState;
 use state::forward::{Message, Outlet, Protocol};
@@ -104,7 +104,7 @@ impl Default for ForwardOptions {
 }
 
 /// The tasks that forward.
-pub(super) struct Forwarding {
+pub struct Forwarding {
     running: JoinSet<()>,
     outlets: Vec<Arc<Outlet>>,
     ending: watch::Sender<bool>,
@@ -112,7 +112,7 @@ pub(super) struct Forwarding {
 
 impl Forwarding {
     /// Starts to note and forward what is applied from now on.
-    pub(super) fn start(collector: &Arc<Collector>, options: ForwardOptions) -> Forwarding {
+    pub fn start(collector: &Arc<Collector>, options: ForwardOptions) -> Forwarding {
         let (ending, is_ending) = watch::channel(false);
         let mut running = JoinSet::new();
         let mut profiles = Vec::new();
@@ -145,7 +145,7 @@ impl Forwarding {
     }
 
     /// Forwards the rest, for at most [`FORWARD_AT_END_MAX`]. The receivers lose the rest.
-    pub(super) async fn end(mut self) {
+    pub async fn end(mut self) {
         // Fails only if nothing is forwarded.
         let _ = self.ending.send(true);
         let all = async { while self.running.join_next().await.is_some() {} };
@@ -250,7 +250,7 @@ fn encode_tasks(state: &CollectorState, targets: &[(Arc<Outlet>, Arc<EncodeTasks
     let now = state.clock.now();
     for (outlet, encode) in targets {
         outlet.lose(batch.lost);
-        let tasks = batch.rows.iter().map(|row| answer::task(row, now)).collect();
+        let tasks = batch.rows.iter().map(|row| task_body(row, now)).collect();
         let messages = encode(tasks).into_iter();
         let messages =
             messages.map(|EncodedTasks { bytes, tasks }| Message { bytes, amount: tasks });

@@ -6,10 +6,8 @@ use super::invalid;
 use super::messages::{
     ProfileType, SelectMergeSpanProfileRequest, SelectMergeStacktracesRequest, StackTraceSelector,
 };
-use crate::serve::reader::Asking;
 use front::error::ErrorAnswer;
-use query::Queries;
-use query::{LabelMatchers, LabelScope, ProfileQuery, format_time};
+use query::{Asking, LabelMatchers, LabelScope, ProfileQuery, Queries, format_time};
 
 /// The label that selects kinds of profiles.
 pub(super) const PROFILE_TYPE_LABEL: &str = "__profile_type__";

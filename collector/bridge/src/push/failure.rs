@@ -17,7 +17,7 @@ use store::wal::NotLogged;
 
 /// Meaning of a failure for its sender.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::serve) enum Kind {
+pub enum Kind {
     Invalid,
     /// A content type or encoding that is not read.
     Unsupported,
@@ -33,7 +33,7 @@ pub(in crate::serve) enum Kind {
 }
 
 impl Kind {
-    pub(in crate::serve) fn status(self) -> StatusCode {
+    pub(crate) fn status(self) -> StatusCode {
         match self {
             Kind::Invalid => StatusCode::BAD_REQUEST,
             Kind::Unsupported => StatusCode::UNSUPPORTED_MEDIA_TYPE,
@@ -64,9 +64,9 @@ impl Kind {
 
 /// A push that is not stored.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(in crate::serve) struct Failure {
-    pub(in crate::serve) kind: Kind,
-    pub(in crate::serve) text: String,
+pub struct Failure {
+    pub(crate) kind: Kind,
+    pub(crate) text: String,
     retry_after: Option<Duration>,
 }
 
@@ -78,7 +78,7 @@ struct ConnectError {
 }
 
 impl Failure {
-    pub(in crate::serve) fn new(kind: Kind, text: impl Into<String>) -> Failure {
+    pub fn new(kind: Kind, text: impl Into<String>) -> Failure {
         let is_retried = matches!(kind, Kind::Exhausted | Kind::Unavailable);
         Failure { kind, text: text.into(), retry_after: is_retried.then_some(RETRY_AFTER) }
     }
@@ -101,12 +101,12 @@ impl Failure {
     }
 
     /// The answer of `/ingest`.
-    pub(in crate::serve) fn http(self) -> Response {
+    pub fn http(self) -> Response {
         self.response(|text| Json(Body { error: text, ..Body::default() }).into_response())
     }
 
     /// The answer of a method of Connect.
-    pub(in crate::serve) fn connect(self) -> Response {
+    pub fn connect(self) -> Response {
         let code = self.kind.code();
         self.response(|message| Json(ConnectError { code, message }).into_response())
     }

@@ -1,6 +1,5 @@
 //! The paths of Pyroscope's older API.
 
-use axum::extract::State;
 use axum::response::Response;
 use flamegraph::Flamebearer;
 use profiler_core::{TimeRange, Timestamp};
@@ -8,11 +7,9 @@ use serde::Serialize;
 
 use super::query::{GrafanaQuery, ProfileKind};
 use super::{invalid, label_values as values_of, nodes_max};
-use crate::serve::answer;
-use crate::serve::reader::{Asking, Pairs, Reader};
+use front::answer;
 use front::error::ErrorAnswer;
-use query::Queries;
-use query::{LabelSeriesQuery, Params, RangeText};
+use query::{Asking, LabelSeriesQuery, Params, Queries, RangeText};
 
 /// Points of a timeline, at most.
 const TIMELINE_POINTS: u64 = 1_000;
@@ -83,74 +80,54 @@ impl Bars {
 }
 
 /// `GET /pyroscope/render?query=TYPE{MATCHERS}&from=…&until=…`
-pub(super) async fn render(
-    State(reader): State<Reader>,
-    pairs: Pairs,
-) -> Result<Response, ErrorAnswer> {
-    let answer = reader.answer(pairs, |asking| {
-        let params = Params::new(
-            asking.pairs,
-            &["query", "from", "until", "maxNodes", "max-nodes", "format"],
-        )?;
-        params.choice("format", &[("json", ())])?;
-        let query = query_of(&params, ["query", "from", "until"], asking)?;
-        let nodes = asked_nodes(&params)?;
-        let profile = query.profile(asking)?;
-        answer::json(&Rendered {
-            version: 1,
-            flamebearer: Bars::new(flamegraph::flamebearer(&profile, nodes)),
-            metadata: Metadata::new("single", query.kind),
-            timeline: Some(timeline(query, asking)?),
-            left_ticks: None,
-            right_ticks: None,
-        })
-    });
-    answer.await
+pub fn render(asking: &Asking<'_>) -> Result<Response, ErrorAnswer> {
+    let params =
+        Params::new(asking.pairs, &["query", "from", "until", "maxNodes", "max-nodes", "format"])?;
+    params.choice("format", &[("json", ())])?;
+    let query = query_of(&params, ["query", "from", "until"], asking)?;
+    let nodes = asked_nodes(&params)?;
+    let profile = query.profile(asking)?;
+    answer::json(&Rendered {
+        version: 1,
+        flamebearer: Bars::new(flamegraph::flamebearer(&profile, nodes)),
+        metadata: Metadata::new("single", query.kind),
+        timeline: Some(timeline(query, asking)?),
+        left_ticks: None,
+        right_ticks: None,
+    })
 }
 
 /// `GET /pyroscope/render-diff?leftQuery=…&leftFrom=…&leftUntil=…&rightQuery=…`
-pub(super) async fn render_diff(
-    State(reader): State<Reader>,
-    pairs: Pairs,
-) -> Result<Response, ErrorAnswer> {
+pub fn render_diff(asking: &Asking<'_>) -> Result<Response, ErrorAnswer> {
     const LEFT: [&str; 3] = ["leftQuery", "leftFrom", "leftUntil"];
     const RIGHT: [&str; 3] = ["rightQuery", "rightFrom", "rightUntil"];
-    let answer = reader.answer(pairs, |asking| {
-        let names = [&LEFT[..], &RIGHT, &["maxNodes", "max-nodes", "format"]].concat();
-        let params = Params::new(asking.pairs, &names)?;
-        params.choice("format", &[("json", ())])?;
-        let left = query_of(&params, LEFT, asking)?;
-        let right = query_of(&params, RIGHT, asking)?;
-        let nodes = asked_nodes(&params)?;
-        let before = left.profile(asking)?;
-        let after = right.profile(asking)?;
-        let bars = flamegraph::diff_flamebearer(&before, &after, nodes);
-        let [left_ticks, right_ticks] = [0, 1].map(|side| bars.totals_ns.get(side).copied());
-        answer::json(&Rendered {
-            version: 1,
-            flamebearer: Bars::new(bars),
-            metadata: Metadata::new("double", left.kind),
-            timeline: None,
-            left_ticks,
-            right_ticks,
-        })
-    });
-    answer.await
+    let names = [&LEFT[..], &RIGHT, &["maxNodes", "max-nodes", "format"]].concat();
+    let params = Params::new(asking.pairs, &names)?;
+    params.choice("format", &[("json", ())])?;
+    let left = query_of(&params, LEFT, asking)?;
+    let right = query_of(&params, RIGHT, asking)?;
+    let nodes = asked_nodes(&params)?;
+    let before = left.profile(asking)?;
+    let after = right.profile(asking)?;
+    let bars = flamegraph::diff_flamebearer(&before, &after, nodes);
+    let [left_ticks, right_ticks] = [0, 1].map(|side| bars.totals_ns.get(side).copied());
+    answer::json(&Rendered {
+        version: 1,
+        flamebearer: Bars::new(bars),
+        metadata: Metadata::new("double", left.kind),
+        timeline: None,
+        left_ticks,
+        right_ticks,
+    })
 }
 
 /// `GET /pyroscope/label-values?label=NAME&query={MATCHERS}`
-pub(super) async fn label_values(
-    State(reader): State<Reader>,
-    pairs: Pairs,
-) -> Result<Response, ErrorAnswer> {
-    let answer = reader.answer(pairs, |asking| {
-        let params = Params::new(asking.pairs, &["label", "query", "from", "until"])?;
-        let label = params.one("label")?;
-        let label = label.ok_or_else(|| invalid("the parameter label is missing".to_owned()))?;
-        let (_, matchers) = split_query(params.one("query")?.unwrap_or_default());
-        answer::json(&values_of(label, &[matchers.to_owned()], asking)?)
-    });
-    answer.await
+pub fn label_values(asking: &Asking<'_>) -> Result<Response, ErrorAnswer> {
+    let params = Params::new(asking.pairs, &["label", "query", "from", "until"])?;
+    let label = params.one("label")?;
+    let label = label.ok_or_else(|| invalid("the parameter label is missing".to_owned()))?;
+    let (_, matchers) = split_query(params.one("query")?.unwrap_or_default());
+    answer::json(&values_of(label, &[matchers.to_owned()], asking)?)
 }
 
 /// Parses a query and its range from the parameters of these names.

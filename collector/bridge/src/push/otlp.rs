@@ -19,8 +19,8 @@ use super::profile::{Profile, Span};
 use super::series::{Series, Source};
 use base::limits::{OTLP_CONTENT_BYTES_MAX, PUSH_PROFILES_MAX};
 
-pub(in crate::serve) const HTTP_PATH: &str = "/v1development/profiles";
-pub(in crate::serve) const GRPC_PATH: &str =
+pub const HTTP_PATH: &str = "/v1development/profiles";
+pub const GRPC_PATH: &str =
     "/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export";
 
 /// The attribute with the name of a series.

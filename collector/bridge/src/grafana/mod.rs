@@ -8,13 +8,11 @@ mod render;
 
 use std::collections::BTreeSet;
 
-use axum::Router;
 use axum::body::{Bytes, to_bytes};
-use axum::extract::{Path, Request, State};
+use axum::extract::Request;
 use axum::http::{StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
-use axum::routing::{get, post};
 use flamegraph::Flamebearer;
 use profiler_core::Profile;
 use profiler_core::limits::bounded;
@@ -27,23 +25,24 @@ use self::messages::{
     SelectSeriesRequest, SelectSeriesResponse, Series,
 };
 use self::query::{GrafanaQuery, PROFILE_KINDS, PROFILE_TYPE_LABEL, ProfileKind};
-use super::answer;
-use super::push::{Encoding, decoded};
-use super::reader::{Asking, Pairs, Reader};
-use ::query::Queries;
-use ::query::{LabelMatchers, LabelScope, LabelSeries, LabelSeriesAnswer, LabelSeriesQuery};
+pub use self::render::{label_values as render_label_values, render, render_diff};
+use crate::push::{Encoding, decoded};
+use ::query::{
+    Asking, LabelMatchers, LabelScope, LabelSeries, LabelSeriesAnswer, LabelSeriesQuery, Queries,
+};
 use base::limits::{
     FLAMEBEARER_NODES_DEFAULT, FLAMEBEARER_NODES_MAX, GRAFANA_BODY_BYTES_MAX, GROUP_LABELS_MAX,
     MATCHER_LISTS_MAX,
 };
+use front::answer;
 use front::error::ErrorAnswer;
 
 /// The paths. All methods of the service are below the first one.
-pub(super) const SERVICE_PREFIX: &str = "/querier.v1.QuerierService/";
-pub(super) const SERVICE_ROUTE: &str = "/querier.v1.QuerierService/{method}";
-pub(super) const RENDER_ROUTE: &str = "/pyroscope/render";
-pub(super) const RENDER_DIFF_ROUTE: &str = "/pyroscope/render-diff";
-pub(super) const LABEL_VALUES_ROUTE: &str = "/pyroscope/label-values";
+pub const SERVICE_PREFIX: &str = "/querier.v1.QuerierService/";
+pub const SERVICE_ROUTE: &str = "/querier.v1.QuerierService/{method}";
+pub const RENDER_ROUTE: &str = "/pyroscope/render";
+pub const RENDER_DIFF_ROUTE: &str = "/pyroscope/render-diff";
+pub const LABEL_VALUES_ROUTE: &str = "/pyroscope/label-values";
 
 /// The methods of the service that are answered.
 const METHODS: [&str; 7] = [
@@ -56,17 +55,8 @@ const METHODS: [&str; 7] = [
     "Diff",
 ];
 
-/// The routes; all of them are queries.
-pub(super) fn routes() -> Router<Reader> {
-    Router::new()
-        .route(SERVICE_ROUTE, post(call))
-        .route(RENDER_ROUTE, get(render::render))
-        .route(RENDER_DIFF_ROUTE, get(render::render_diff))
-        .route(LABEL_VALUES_ROUTE, get(render::label_values))
-}
-
 /// Puts the errors of the service into the form of the Connect protocol.
-pub(super) async fn connect_errors(request: Request, next: Next) -> Response {
+pub async fn connect_errors(request: Request, next: Next) -> Response {
     let is_connect = request.uri().path().starts_with(SERVICE_PREFIX);
     let response = next.run(request).await;
     match response.extensions().get::<ErrorAnswer>() {
@@ -81,14 +71,16 @@ pub(super) async fn connect_errors(request: Request, next: Next) -> Response {
     }
 }
 
-/// A query that arrived, and the form of its answer.
-struct Call {
+/// A call of a method of the service that arrived, and the form of its answer.
+pub struct Call {
+    method: String,
     encoding: Encoding,
     message: Bytes,
 }
 
 impl Call {
-    async fn read(request: Request) -> Result<Call, ErrorAnswer> {
+    /// Reads the call of this method.
+    pub async fn read(method: String, request: Request) -> Result<Call, ErrorAnswer> {
         let (parts, body) = request.into_parts();
         let encoding = Encoding::of(&parts.headers)?;
         let body = to_bytes(body, GRAFANA_BODY_BYTES_MAX).await.map_err(|_| {
@@ -99,7 +91,15 @@ impl Call {
             ErrorAnswer::new(StatusCode::PAYLOAD_TOO_LARGE, error)
         })?;
         let message = decoded(&parts.headers, body, GRAFANA_BODY_BYTES_MAX)?;
-        Ok(Call { encoding, message })
+        // Checked after the body: a connection whose request is not read cannot be used again.
+        if !METHODS.contains(&&*method) {
+            let method = bounded(&method, 100);
+            let known = METHODS.join(", ");
+            let error = format!("the method {method:?} is not implemented; allowed: {known}");
+            let answer = ErrorAnswer::new(StatusCode::NOT_IMPLEMENTED, error);
+            return Err(answer.with_allowed(&METHODS));
+        }
+        Ok(Call { method, encoding, message })
     }
 
     fn message<M: prost::Message + Default + for<'de> Deserialize<'de>>(
@@ -123,28 +123,10 @@ impl Call {
             Encoding::Json => answer::json(message),
         }
     }
-}
 
-async fn call(
-    State(reader): State<Reader>,
-    Path(method): Path<String>,
-    pairs: Pairs,
-    request: Request,
-) -> Result<Response, ErrorAnswer> {
-    // Read first: a connection whose request is not read cannot be used again.
-    let call = Call::read(request).await?;
-    if !METHODS.contains(&&*method) {
-        let method = bounded(&method, 100);
-        let known = METHODS.join(", ");
-        let error = format!("the method {method:?} is not implemented; allowed: {known}");
-        return Err(ErrorAnswer::new(StatusCode::NOT_IMPLEMENTED, error).with_allowed(&METHODS));
-    }
-    reader.answer(pairs, move |asking| call.respond(&method, asking)).await
-}
-
-impl Call {
-    fn respond(&self, method: &str, asking: &Asking<'_>) -> Result<Response, ErrorAnswer> {
-        match method {
+    /// Computes the answer.
+    pub fn respond(&self, asking: &Asking<'_>) -> Result<Response, ErrorAnswer> {
+        match &*self.method {
             "ProfileTypes" => {
                 self.message::<ProfileTypesRequest>()?;
                 let profile_types = PROFILE_KINDS.iter().map(ProfileKind::message).collect();

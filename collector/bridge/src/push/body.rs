@@ -64,7 +64,7 @@ pub(super) async fn read(
 }
 
 /// The content of a body with the encoding that its headers say.
-pub(in crate::serve) fn decoded(
+pub(crate) fn decoded(
     headers: &HeaderMap,
     bytes: Bytes,
     bytes_max: usize,

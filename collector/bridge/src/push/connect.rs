@@ -21,13 +21,13 @@ const KIND_LABEL: &str = "__name__";
 
 /// How a message is encoded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::serve) enum Encoding {
+pub(crate) enum Encoding {
     Proto,
     Json,
 }
 
 impl Encoding {
-    pub(in crate::serve) fn of(headers: &HeaderMap) -> Result<Encoding, Failure> {
+    pub(crate) fn of(headers: &HeaderMap) -> Result<Encoding, Failure> {
         let value = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
         let media_type = value.and_then(|value| value.split(';').next()).unwrap_or_default();
         match media_type.trim() {

@@ -33,15 +33,15 @@ use shares::{Account, MemoryPool, Quota};
 use state::Collector;
 use state::pushed::PushedSeries;
 
-pub(super) use self::body::decoded;
-pub(super) use self::connect::Encoding;
-pub(super) use self::failure::{Failure, Kind};
-pub(super) use self::otlp::{GRPC_PATH as OTLP_GRPC_PATH, HTTP_PATH as OTLP_HTTP_PATH};
+pub(crate) use self::body::decoded;
+pub(crate) use self::connect::Encoding;
+pub use self::failure::{Failure, Kind};
+pub use self::otlp::{GRPC_PATH as OTLP_GRPC_PATH, HTTP_PATH as OTLP_HTTP_PATH};
 pub use self::scrape::ScrapeTarget;
 
 /// The paths of the inlet.
-pub(super) const INGEST_PATH: &str = "/ingest";
-pub(super) const PUSH_PATH: &str = "/push.v1.PusherService/Push";
+pub const INGEST_PATH: &str = "/ingest";
+pub const PUSH_PATH: &str = "/push.v1.PusherService/Push";
 
 /// Says what of a push by Connect is not stored, because its answer has no fields.
 const WARNING_HEADER: &str = "x-emberline-warning";
@@ -71,7 +71,7 @@ impl Inlet {
 }
 
 /// The routes of the inlet. Samples with the label `task_label` belong to the task that it names.
-pub(super) fn routes(collector: Arc<Collector>, task_label: &str) -> Router {
+pub fn routes(collector: Arc<Collector>, task_label: &str) -> Router {
     let inlet = Inlet::new(collector, task_label);
     Router::new()
         .route(INGEST_PATH, post(ingest))
@@ -82,7 +82,7 @@ pub(super) fn routes(collector: Arc<Collector>, task_label: &str) -> Router {
 }
 
 /// Asks a service for profiles until the collector stops.
-pub(super) async fn scrape(
+pub async fn scrape(
     collector: Arc<Collector>,
     task_label: String,
     target: ScrapeTarget,
