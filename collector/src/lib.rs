@@ -22,7 +22,6 @@
 //! ```
 
 mod audit;
-mod limited;
 pub mod serve;
 #[cfg(feature = "simulation")]
 #[doc(hidden)]
@@ -30,6 +29,7 @@ pub mod simulation;
 
 pub use base::clock::Clock;
 pub use base::heartbeat::{Heartbeat, heartbeats};
+pub use base::limited::{ProcessLimitError, end_first, limit_process};
 pub use base::limits::{self, Limits};
 pub use base::log_limit::limit_panic_messages;
 pub use bridge::forward::{
@@ -37,23 +37,18 @@ pub use bridge::forward::{
 };
 pub use bridge::push::ScrapeTarget;
 pub use front::auth;
-pub use limited::{ProcessLimitError, end_first, limit_process};
 pub use naming::{NOT_FOUND_CODE, SymbolSource};
 pub use query::{EndedTask, EndedTasksOf, compare_ended_tasks};
 pub use serve::{
-    AutoAdoption, ClusterProgram, SQL_CORRUPT_FILE, ServeError, ServeOptions, Server, SqlProgram,
-    report_document,
+    AutoAdoption, ClusterProgram, ServeError, ServeOptions, Server, SqlProgram, report_document,
 };
 pub use shares::{Quota, QuotaError, QuotaSettings};
 pub use state::Collector;
 pub use state::adoption::{Adoption, AdoptionOptions, adopt};
 pub use state::follow::{FollowError, FollowOptions};
 pub use state::recovery::{DataError, StoreOptions};
-pub use state::sum_cluster::{
-    ClusterRequest, ClusterSum, NoClusterSum, SamplePiece, StoreSamples, SumCluster,
-};
 pub use store::wal::WalError;
-pub use store::{self, Retention, StoreError};
+pub use store::{self, Retention, StoreError, SumCluster};
 
 #[cfg(test)]
 mod tests;

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use api::SqlFormat;
+use base::limits::SQL_ROWS_MAX;
 use clap::{Args, Parser, Subcommand};
-use collector::limits::SQL_ROWS_MAX;
-use collector::store::{StoreName, StorePlace};
+use store::{StoreName, StorePlace};
 
 /// Answer queries in SQL from the files of Emberline's stores.
 ///

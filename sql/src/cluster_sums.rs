@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::io::Read as _;
 
 use anyhow::Context as _;
-use collector::ClusterRequest;
+use store::ClusterRequest;
 
 use crate::args::ClusterSumsArgs;
 use crate::{output, query};

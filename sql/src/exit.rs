@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
-use collector::store::StoreError;
 use flamegraph::text::printable;
+use store::StoreError;
 
 use crate::output::{StdoutClosed, say};
 

@@ -21,9 +21,9 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use api::{SqlFormat, SqlRequest};
+use base::limited::SQL_CORRUPT_FILE;
+use base::limits::SQL_QUERY_BYTES_MAX;
 use clap::Parser as _;
-use collector::SQL_CORRUPT_FILE;
-use collector::limits::SQL_QUERY_BYTES_MAX;
 use tracing_subscriber::Layer as _;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt as _;
@@ -40,7 +40,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     start_log();
     #[cfg(feature = "s3")]
-    collector::store::use_s3_client();
+    store::use_s3_client();
     exit::code(match Cli::parse().command {
         Command::Query(args) => answer(&args),
         #[cfg(feature = "ballista")]

@@ -1,5 +1,6 @@
 //! The ground of every part of the collector: its limits, its clock, locks with an order, heartbeats for the watchdog,
-//! and rate limits for log lines. Knows no profile, no store and no socket.
+//! rate limits for log
+//! lines, and limits of processes. Knows no profile, no store and no socket.
 
 #![allow(
     missing_docs,
@@ -9,6 +10,7 @@
 pub mod clock;
 pub mod heartbeat;
 pub mod id_set;
+pub mod limited;
 pub mod limits;
 pub mod log_limit;
 pub mod priority;

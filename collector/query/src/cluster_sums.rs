@@ -8,8 +8,7 @@ use std::collections::BTreeMap;
 use super::QueryError;
 use super::table_reader::{PieceFile, ScanFilter, TableReader};
 use crate::profiles::weight_sums::Sums;
-use state::sum_cluster::{ClusterRequest, SamplePiece, StoreSamples, SumCluster};
-use store::{Piece, SumTable};
+use store::{ClusterRequest, Piece, SamplePiece, StoreSamples, SumCluster, SumTable};
 
 /// Adds the rows of a scan by a cluster. Returns the number of unknown nodes; `None` if nothing was added: the files
 /// are too small for a cluster, or it failed.

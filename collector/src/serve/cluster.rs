@@ -12,7 +12,7 @@ use tokio::time::{sleep, timeout};
 use super::sql::answer_of;
 use base::limits::{CLUSTER_SUMS_MAX, QUERY_WAIT_MAX, SQL_TIME_MAX};
 use front::error::ErrorAnswer;
-use state::sum_cluster::{ClusterRequest, ClusterSum, NoClusterSum, SumCluster};
+use store::{ClusterRequest, ClusterSum, NoClusterSum, SumCluster};
 
 /// Time between two checks whether the reader has gone away.
 const CANCEL_CHECK_EVERY: Duration = Duration::from_millis(50);

@@ -52,7 +52,7 @@ pub use self::cluster::ClusterProgram;
 pub use self::page::report_document;
 use self::reader::Reader;
 use self::sql::Sql;
-pub use self::sql::{SQL_CORRUPT_FILE, SqlProgram};
+pub use self::sql::SqlProgram;
 use crate::Retention;
 use base::clock::Clock;
 use base::heartbeat::Pulse;
@@ -75,8 +75,8 @@ use shares::QuotaSettings;
 use state::follow::{FollowError, FollowOptions, Follower};
 use state::recovery::{DataError, StoreOptions, no_folder};
 use state::sealing::SealerThread;
-use state::sum_cluster::SumCluster;
 use state::{Collector, Settings};
+use store::SumCluster;
 use symbols::symbol_fetch::fetch_symbols;
 
 /// The default port of a collector.

@@ -25,6 +25,7 @@ use super::agents::json_request;
 use super::reader::Reader;
 use super::tables::content_type;
 use crate::audit;
+use base::limited::SQL_CORRUPT_FILE;
 use base::limits::{
     QUERY_WAIT_MAX, SQL_ANSWER_BYTES_MAX, SQL_MESSAGE_BYTES_MAX, SQL_QUERIES_MAX,
     SQL_QUERY_BYTES_MAX, SQL_ROWS_DEFAULT, SQL_ROWS_MAX, SQL_SEAL_EVERY, SQL_SEAL_MAX,
@@ -43,9 +44,6 @@ pub struct SqlProgram {
     /// Where the store is: `--data DIR` or `--store URL --name NAME`.
     pub store: Vec<OsString>,
 }
-
-/// Begins the line on standard error by which a program names a damaged file.
-pub const SQL_CORRUPT_FILE: &str = "corrupt file: ";
 
 /// The number of damaged files, for answers that cannot name them.
 const CORRUPT_FILES: HeaderName = HeaderName::from_static("x-emberline-corrupt-files");

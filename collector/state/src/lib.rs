@@ -30,7 +30,6 @@ pub mod session;
 pub mod shapes;
 mod shared_tables;
 mod state;
-pub mod sum_cluster;
 pub mod task_counters;
 pub mod telemetry;
 #[cfg(any(test, feature = "testing"))]

@@ -17,7 +17,6 @@ use crate::forward::Forwards;
 use crate::ledger::{Ledger, end_lost};
 use crate::session::{Presence, Registry, Session, SessionCell};
 use crate::shapes::{NamedTree, ShapeCache};
-use crate::sum_cluster::SumCluster;
 use crate::task_counters::TaskCounters;
 use crate::telemetry::UnsealedTelemetry;
 use crate::tree::{Excerpt, Tree, TreeLock};
@@ -30,7 +29,7 @@ use base::sync::{Mutex, RwLock, lock, rank, read, write};
 use naming::Naming;
 use shares::Account;
 use store::rows::{CheckedFlush, Disconnect, DisconnectReason, Names, RunRow, TaskRow};
-use store::{Manifest, Objects, StoreError, StoredState, Tables};
+use store::{Manifest, Objects, StoreError, StoredState, SumCluster, Tables};
 
 /// Rows of a flush that the ledger takes at once. Readers and other flushes wait for one slice at most.
 const LEDGER_SLICE_ROWS: usize = 1_024;

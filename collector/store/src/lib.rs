@@ -52,6 +52,9 @@ pub use segment::is_decoding;
 pub use segment::{
     Batch, ColumnKind, ListColumn, ListKind, ListRow, Scan, Values, encode_columns, kinds,
 };
+pub use sums::cluster::{
+    ClusterRequest, ClusterSum, NoClusterSum, SamplePiece, StoreSamples, SumCluster,
+};
 pub use sums::plan::{Coverage, Piece, Plan};
 pub use sums::row::Row;
 pub use sums::row::WorkerNumber;

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use collector::store::{SnapshotTable, StoreSnapshot};
 use datafusion::catalog::{
     MemTable, MemorySchemaProvider, SchemaProvider as _, TableFunctionArgs, TableFunctionImpl,
     TableProvider,
@@ -13,6 +12,7 @@ use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::logical_expr::{Expr, ScalarUDF};
 use datafusion::prelude::SessionContext;
 use datafusion::scalar::ScalarValue;
+use store::{SnapshotTable, StoreSnapshot};
 
 use super::NamedStore;
 use super::file_table::FileTable;

@@ -8,7 +8,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use collector::store::{SnapshotFile, StoreError, VerifiedFile, VerifiedFiles};
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::common::{Result, internal_datafusion_err};
 use datafusion::datasource::listing::PartitionedFile;
@@ -19,6 +18,7 @@ use datafusion::parquet::arrow::async_reader::AsyncFileReader;
 use datafusion::parquet::errors::{ParquetError, Result as ParquetResult};
 use datafusion::parquet::file::metadata::{FileMetaData, ParquetMetaData, ParquetMetaDataReader};
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
+use store::{SnapshotFile, StoreError, VerifiedFile, VerifiedFiles};
 use tokio::task::spawn_blocking;
 
 /// As readers of Parquet files return it.

@@ -12,7 +12,6 @@ use std::time::Duration;
 use anyhow::Context as _;
 use ballista_core::config::BALLISTA_CLIENT_GRPC_CONNECT_TIMEOUT_SECONDS;
 use ballista_core::extension::{SessionConfigExt as _, SessionStateExt as _};
-use collector::store::StorePlace;
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{Field, Schema, SchemaRef};
@@ -32,6 +31,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::physical_plan::execute_stream;
 use datafusion::prelude::{SessionConfig, SessionContext};
+use store::StorePlace;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_stream::StreamExt as _;

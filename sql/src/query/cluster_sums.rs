@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use collector::{ClusterRequest, ClusterSum, SamplePiece, StoreSamples};
 use datafusion::arrow::array::{AsArray as _, RecordBatch};
 use datafusion::arrow::datatypes::{
     DataType, Field, Schema, TimeUnit, UInt8Type, UInt32Type, UInt64Type,
@@ -13,6 +12,7 @@ use datafusion::common::{Result, ScalarValue};
 use datafusion::functions_aggregate::expr_fn::sum;
 use datafusion::logical_expr::utils::conjunction;
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, col, lit};
+use store::{ClusterRequest, ClusterSum, SamplePiece, StoreSamples};
 use tokio::time::timeout;
 use tokio_stream::StreamExt as _;
 

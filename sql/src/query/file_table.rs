@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use collector::store::{SnapshotFile, SnapshotTable, VerifiedFiles};
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::stats::Precision;
@@ -17,6 +16,7 @@ use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::empty::EmptyExec;
+use store::{SnapshotFile, SnapshotTable, VerifiedFiles};
 
 use super::checked_files::CheckedFiles;
 #[cfg(feature = "ballista")]

@@ -30,12 +30,9 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use api::SqlRequest;
-use collector::limits::{
+use base::limits::{
     PROCESS_CPU_SECONDS_MAX, SQL_ANSWER_BYTES_MAX, SQL_MEMORY_BYTES_MAX, SQL_ROWS_DEFAULT,
     SQL_SPILL_BYTES_MAX, SQL_TIME_MAX,
-};
-use collector::store::{
-    Problem, StoreLocation, StoreName, StorePlace, StoreSnapshot, VerifiedFiles,
 };
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::SchemaRef;
@@ -54,6 +51,7 @@ use datafusion::optimizer::push_down_filter::PushDownFilter;
 use datafusion::prelude::{SQLOptions, SessionConfig, SessionContext};
 use datafusion::sql::sqlparser::parser::ParserError;
 use profiler_core::Timestamp;
+use store::{Problem, StoreLocation, StoreName, StorePlace, StoreSnapshot, VerifiedFiles};
 use tokio_stream::StreamExt as _;
 
 use self::semi_joins::SemiJoinsFirst;
@@ -156,8 +154,8 @@ impl Facts {
 /// # Errors
 /// If the system refuses.
 pub(crate) fn limit_process() -> anyhow::Result<()> {
-    collector::limit_process(PROCESS_CPU_SECONDS_MAX)?;
-    collector::end_first();
+    base::limited::limit_process(PROCESS_CPU_SECONDS_MAX)?;
+    base::limited::end_first();
     Ok(())
 }
 

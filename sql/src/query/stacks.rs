@@ -3,7 +3,6 @@
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use collector::store::SnapshotStacks;
 use datafusion::arrow::array::{
     ArrayRef, AsArray as _, RecordBatch, StringViewBuilder, UInt32Array,
 };
@@ -14,6 +13,7 @@ use datafusion::logical_expr::{
     ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDFImpl, Signature, Volatility,
 };
 use profiler_core::Frame;
+use store::SnapshotStacks;
 
 /// The table of a store's nodes.
 pub(super) const NODE_NAMES: &str = "node_names";

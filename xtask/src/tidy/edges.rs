@@ -47,7 +47,7 @@ const EDGES: &[(&str, &[&str])] = &[
         ],
     ),
     // A workspace of its own. It meets the CLI at its arguments only.
-    ("sql", &["profiler-core", "api", "flamegraph", "collector"]),
+    ("sql", &["profiler-core", "api", "flamegraph", "collector-base", "store"]),
     ("tests", FREE),
     // It compiles in seconds; what needs our crates is in `bench`.
     ("xtask", &[]),

@@ -26,11 +26,12 @@ use base::limits::QUERY_BYTES_MAX;
 use base::sync::read;
 use naming::Naming;
 use state::CollectorState;
-use state::sum_cluster::SumCluster;
 use state::tree::{PhaseFilter, ProfileForm, SampleScope, TopNode};
 use state::windows::WindowSnapshot;
 use store::rows::{Names, StoredWindow};
-use store::{Column, Coverage, Measure, Piece, Plan, Second, SumTable, Tier, WorkerNumber};
+use store::{
+    Column, Coverage, Measure, Piece, Plan, Second, SumCluster, SumTable, Tier, WorkerNumber,
+};
 
 /// Kind of the nodes of an answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

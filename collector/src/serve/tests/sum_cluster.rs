@@ -10,8 +10,10 @@ use profiler_core::NodeId;
 
 use super::ALL;
 use super::stores::{TwoStores, answers, compare, follow, seal};
-use state::sum_cluster::{ClusterRequest, ClusterSum, SamplePiece, StoreSamples, SumCluster};
-use store::{Batch, Column, Objects, Period, Scan, StoreError, TableName, Tables, WorkerNumber};
+use store::{
+    Batch, ClusterRequest, ClusterSum, Column, Objects, Period, SamplePiece, Scan, StoreError,
+    StoreSamples, SumCluster, TableName, Tables, WorkerNumber,
+};
 
 /// Reads the files in this process.
 #[derive(Debug)]

@@ -1,5 +1,6 @@
 //! Tables of sums: their rows, tiers and periods.
 
+pub(crate) mod cluster;
 pub(crate) mod plan;
 pub(crate) mod row;
 pub(crate) mod table;

@@ -5,7 +5,10 @@ use std::io;
 use nix::errno::Errno;
 use nix::sys::resource::{Resource, setrlimit};
 
-use base::limits::PROCESS_ADDRESS_SPACE_MAX;
+use crate::limits::PROCESS_ADDRESS_SPACE_MAX;
+
+/// Begins the line on standard error by which `emberline-sql --limited` names a damaged file.
+pub const SQL_CORRUPT_FILE: &str = "corrupt file: ";
 
 /// The system does not limit this process.
 #[derive(Debug, thiserror::Error)]
