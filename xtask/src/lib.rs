@@ -38,6 +38,9 @@ pub fn cargo(arguments: &[&str]) -> Command {
     command
 }
 
+/// Names cargo's target directory.
+pub const TARGET_VARIABLE: &str = "CARGO_TARGET_DIR";
+
 /// Cargo's target directory.
 ///
 /// # Errors
@@ -84,15 +87,22 @@ pub struct TestPrograms {
     pub test_worker: PathBuf,
 }
 
-/// The crates that tests need, without benchmarks, and their features: the client of S3 servers is in every program
-/// but the one that is shipped.
-pub const TEST_BUILD: [&str; 5] = [
-    "--profile=light",
-    "--workspace",
-    "--exclude=emberline-bench",
-    "--exclude=emberline-load",
-    "--features=emberline-cli/s3",
-];
+/// The crates that tests need, and their features: the client of S3 servers is in every program but the one that is
+/// shipped.
+pub const TEST_BUILD: [&str; 3] = ["--profile=light", "--workspace", "--features=emberline-cli/s3"];
+
+/// The benchmarks are a workspace of their own.
+pub const BENCH_MANIFEST: &str = "--manifest-path=xtask/bench/Cargo.toml";
+
+/// A command of cargo's for the benchmarks, which are built into the same folder as everything else.
+///
+/// # Errors
+/// Like [`target`].
+pub fn bench_cargo(subcommand: &str, arguments: &[&str]) -> Result<Command> {
+    let mut command = cargo(&[subcommand, BENCH_MANIFEST]);
+    command.args(arguments).env(TARGET_VARIABLE, target()?);
+    Ok(command)
+}
 
 /// Builds them like `cargo xtask test`, whose builds are used again.
 ///

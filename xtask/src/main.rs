@@ -114,7 +114,7 @@ fn simulate(arguments: &[OsString]) -> Result<()> {
 impl Forwarded {
     /// Runs `emberline-bench`, which needs our own crates and gRPC; this program needs neither.
     fn run(&self, command: &str) -> Result<()> {
-        let status = self.command(command).status().context("starting cargo")?;
+        let status = self.command(command)?.status().context("starting cargo")?;
         if !status.success() {
             bail!("`cargo xtask {command}` failed ({status})");
         }
@@ -123,13 +123,13 @@ impl Forwarded {
 
     /// The same in place of this process, so that Ctrl-C goes to the command alone and its end is ours.
     fn become_command(&self, command: &str) -> Result<()> {
-        Err(self.command(command).exec()).context("starting cargo")
+        Err(self.command(command)?.exec()).context("starting cargo")
     }
 
-    fn command(&self, command: &str) -> Command {
-        let mut bench =
-            xtask::cargo(&["run", "--release", "--quiet", "--package", "emberline-bench", "--"]);
-        bench.arg(command).args(&self.arguments);
-        bench
+    fn command(&self, command: &str) -> Result<Command> {
+        let package = ["--package", "emberline-bench"];
+        let mut bench = xtask::bench_cargo("run", &["--release", "--quiet"])?;
+        bench.args(package).args(["--", command]).args(&self.arguments);
+        Ok(bench)
     }
 }

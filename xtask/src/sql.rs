@@ -6,7 +6,7 @@ use std::env;
 use std::ffi::{OsStr, OsString};
 
 use anyhow::{Result, bail};
-use xtask::{TEST_BUILD, announce, ballista, cargo, root, test_programs};
+use xtask::{TEST_BUILD, announce, ballista, bench_cargo, cargo, root, test_programs};
 
 /// Apart from the other builds, whose dependencies have fewer features.
 const TARGET_FOLDER: &str = "target/sql";
@@ -64,16 +64,12 @@ pub(crate) fn run_cluster() -> Result<()> {
     let emberline = ballista::emberline()?;
     let programs = ballista::programs()?;
     // The tests start `emberline-bench`, which is next to them.
-    run_cargo(
-        &[
-            "build",
-            "--profile=light",
-            "--workspace",
-            "--all-targets",
-            "--features=emberline-cli/s3",
-        ],
-        &[],
-    )?;
+    announce("cargo build, of emberline-bench");
+    let status =
+        bench_cargo("build", &["--profile=light", "--package=emberline-bench"])?.status()?;
+    if !status.success() {
+        bail!("building emberline-bench failed ({status})");
+    }
     let environment =
         [(PROGRAM_VARIABLE, emberline.as_os_str()), (BALLISTA_VARIABLE, programs.as_os_str())];
     test_systems(CLUSTER_TESTS, &environment)

@@ -18,9 +18,10 @@ use xtask::{announce, light, page};
 
 use self::beside::Beside;
 use self::commands::{
-    BUILD, BUILD_BENCH, CLEAN_PACKAGES, CLIPPY, CLIPPY_SMALL_AGENT, CargoCommand, DENY, DOC,
-    FORMAT, FORMAT_FUZZ, FORMAT_PEERS, PACKAGE, PUBLISHED, SIMULATION, SIMULATION_ALL, SYSTEM,
-    SYSTEM_ALL, TEST, TEST_ALL, TEST_BENCH, TEST_CLUSTER, TEST_DOC, TEST_QUICK, has_subcommand,
+    BUILD, BUILD_BENCH, CLEAN_PACKAGES, CLIPPY, CLIPPY_BENCH, CLIPPY_SMALL_AGENT, CargoCommand,
+    DENY, DOC, DOC_BENCH, FORMAT, FORMAT_BENCH, FORMAT_FUZZ, FORMAT_PEERS, PACKAGE, PUBLISHED,
+    SIMULATION, SIMULATION_ALL, SYSTEM, SYSTEM_ALL, TEST, TEST_ALL, TEST_BENCH, TEST_CLUSTER,
+    TEST_DOC, TEST_QUICK, has_subcommand,
 };
 use self::table::{Outcome, Row, Stopwatch};
 use crate::{aarch64, clients, dist, fuzz, readers, sql, tidy};
@@ -77,7 +78,7 @@ enum Step {
     Simulation,
     /// The page in a browser.
     Page,
-    /// With `--all`: tests of the benchmarks, and `cargo xtask cluster` without Ballista.
+    /// With `--all`: lints, documentation and tests of the benchmarks, and `cargo xtask cluster` without Ballista.
     Bench,
     /// With `--all`: packages of the crates that are published.
     Package,
@@ -203,7 +204,7 @@ impl Step {
             BUILD.run()?;
         }
         match self {
-            Step::Format => in_turn(&[FORMAT, FORMAT_FUZZ, FORMAT_PEERS]),
+            Step::Format => in_turn(&[FORMAT, FORMAT_BENCH, FORMAT_FUZZ, FORMAT_PEERS]),
             Step::Tidy => {
                 announce("cargo xtask tidy");
                 tidy::check().map(|()| Outcome::Passed)
@@ -226,7 +227,9 @@ impl Step {
             Step::Simulation if options.all => SIMULATION_ALL.run(),
             Step::Simulation => SIMULATION.run(),
             Step::Page => page::run(&light()?.join("emberline")).map(unless_missing),
-            Step::Bench => in_turn(&[TEST_BENCH, BUILD_BENCH, TEST_CLUSTER]),
+            Step::Bench => {
+                in_turn(&[CLIPPY_BENCH, DOC_BENCH, TEST_BENCH, BUILD_BENCH, TEST_CLUSTER])
+            }
             Step::Package => {
                 forget_packages(&cargo_home()?)?;
                 in_turn(&[CLEAN_PACKAGES, PACKAGE])

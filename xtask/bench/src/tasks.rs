@@ -1,7 +1,7 @@
 //! `cargo xtask bench tasks`: the cost of a task to the thread that starts and stops it, compared with
 //! a span of `tracing` and a no-op subscriber; its bytes on the wire; and whether the totals of a
 //! million tasks a minute are exact. The timed code is a process of its own, `task-load` of
-//! `xtask/load`.
+//! `xtask/bench/load`.
 
 use std::collections::BTreeMap;
 use std::process::Stdio;
@@ -11,7 +11,7 @@ use profiler_core::wire::encode_task;
 use profiler_core::{Outcome, PhaseInterval, TaskDetail, TaskId, TaskRecord, Timestamp};
 use prost::Message as _;
 
-use xtask::cargo;
+use xtask::bench_cargo;
 
 use super::contest::Timings;
 
@@ -46,10 +46,10 @@ pub(super) fn run(options: &Options) -> Result<()> {
 type Figures = BTreeMap<String, Vec<f64>>;
 
 fn build() -> Result<String> {
-    let arguments = ["build", "--release", "--package", "emberline-load", "--bin", "task-load"];
-    let mut command = cargo(&arguments);
+    let arguments = ["--release", "--package", "emberline-load", "--bin", "task-load"];
+    let mut command = bench_cargo("build", &arguments)?;
     let output = command.args(["--message-format", "json"]).stderr(Stdio::inherit()).output()?;
-    ensure!(output.status.success(), "cargo {} failed", arguments.join(" "));
+    ensure!(output.status.success(), "cargo build {} failed", arguments.join(" "));
     let messages = String::from_utf8(output.stdout)?;
     let messages = messages.lines().filter_map(|line| serde_json::from_str(line).ok());
     let mut programs = messages.filter_map(|message: serde_json::Value| {

@@ -3,7 +3,7 @@
 use std::process::ExitStatus;
 
 use anyhow::{Context, Result, bail};
-use xtask::{TEST_BUILD, announce, cargo};
+use xtask::{BENCH_MANIFEST, TARGET_VARIABLE, TEST_BUILD, announce, cargo, target};
 
 use super::table::Outcome;
 
@@ -26,21 +26,22 @@ pub(super) struct CargoCommand {
 
 /// The crates that a command is for, and so the profile and the features of their dependencies: those of one
 /// scope share what is compiled.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Scope {
     /// As the arguments say.
     Named,
-    /// The product and its tests, without benchmarks. The features of dependencies are those of the workspace.
-    Product,
+    /// The features of dependencies are those of the whole workspace.
     Workspace,
+    /// The workspace of the benchmarks.
+    Bench,
 }
 
 impl Scope {
     const fn arguments(self) -> &'static [&'static str] {
         match self {
             Scope::Named => &[],
-            Scope::Product => &TEST_BUILD,
-            Scope::Workspace => &["--profile=light", "--workspace", "--features=emberline-cli/s3"],
+            Scope::Workspace => &TEST_BUILD,
+            Scope::Bench => &[BENCH_MANIFEST, "--profile=light", "--workspace"],
         }
     }
 }
@@ -62,13 +63,18 @@ pub(super) const FORMAT_FUZZ: CargoCommand = CargoCommand {
     advice: "run `cargo fmt --manifest-path fuzz/Cargo.toml`",
     ..FORMAT
 };
+pub(super) const FORMAT_BENCH: CargoCommand = CargoCommand {
+    arguments: &[BENCH_MANIFEST, "--check"],
+    packages: &["emberline-bench", "emberline-load"],
+    advice: "run `cargo fmt` in xtask/bench",
+    ..FORMAT
+};
 pub(super) const FORMAT_PEERS: CargoCommand = CargoCommand {
     arguments: &["--manifest-path", "xtask/peers/Cargo.toml", "--check"],
     advice: "run `cargo fmt --manifest-path xtask/peers/Cargo.toml`",
     ..FORMAT
 };
 
-/// With benchmarks.
 pub(super) const CLIPPY: CargoCommand = CargoCommand {
     subcommand: "clippy",
     scope: Scope::Workspace,
@@ -147,7 +153,7 @@ pub(super) const DENY: CargoCommand = CargoCommand {
 /// program alone needs fewer, and 61 crates would be compiled twice, among them the largest.
 pub(super) const BUILD: CargoCommand = CargoCommand {
     subcommand: "build",
-    scope: Scope::Product,
+    scope: Scope::Workspace,
     arguments: &["--all-targets"],
     packages: &[],
     inner_arguments: &[],
@@ -211,16 +217,15 @@ pub(super) const SIMULATION_ALL: CargoCommand =
 pub(super) const SIMULATION: CargoCommand =
     CargoCommand { environment: &[("EMBERLINE_SEEDS", "30")], ..SIMULATION_ALL };
 
-/// The benchmarks' own tests. The whole workspace is selected, so that dependencies have the features of the other
-/// commands.
-pub(super) const TEST_BENCH: CargoCommand = CargoCommand {
-    scope: Scope::Workspace,
-    arguments: &["--bin=emberline-bench", "--bin=sampler-load", "--bin=task-load"],
-    ..TEST_ALL
-};
+pub(super) const CLIPPY_BENCH: CargoCommand = CargoCommand { scope: Scope::Bench, ..CLIPPY };
+
+pub(super) const DOC_BENCH: CargoCommand = CargoCommand { scope: Scope::Bench, ..DOC };
+
+pub(super) const TEST_BENCH: CargoCommand =
+    CargoCommand { scope: Scope::Bench, arguments: &["--lib", "--bins"], ..TEST_ALL };
 
 pub(super) const BUILD_BENCH: CargoCommand =
-    CargoCommand { scope: Scope::Workspace, arguments: &["--bin=emberline-bench"], ..BUILD };
+    CargoCommand { scope: Scope::Bench, arguments: &["--bin=emberline-bench"], ..BUILD };
 
 /// `cargo xtask cluster` without Ballista, by the program of [`BUILD_BENCH`].
 pub(super) const TEST_CLUSTER: CargoCommand = CargoCommand {
@@ -238,6 +243,9 @@ impl CargoCommand {
         }
         let mut command = cargo(&self.arguments());
         command.envs(self.environment.iter().copied());
+        if self.scope == Scope::Bench {
+            command.env(TARGET_VARIABLE, target()?);
+        }
         let status = command.status().with_context(|| format!("starting `{}`", self.text()))?;
         self.judge(status)
     }

@@ -1,7 +1,7 @@
 //! `cargo xtask bench sampler`: what the sampler costs a program, compared with no profiler, the pprof
 //! crate in both its modes, and perf.
 //!
-//! Every figure comes from a process of its own ([`child`]), one of the loads of `xtask/load`, built
+//! Every figure comes from a process of its own ([`child`]), one of the loads of `xtask/bench/load`, built
 //! by [`programs`]. The sections: [`small_host`], a minute of a small program; [`threads`], the cost of
 //! observing a thread; [`overhead`], the cost to whole programs; [`interrupts`], system calls that fail
 //! because of a profiler; [`build_cost`], what a build of the agent takes. Each returns its tables and

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use xtask::cargo;
+use xtask::{BENCH_MANIFEST, cargo};
 
 use super::child::{self, Figures};
 
@@ -54,7 +54,7 @@ impl Programs {
     /// If the load program does not build. A peer that does not build becomes a note.
     pub(super) fn build() -> Result<Programs> {
         let target = xtask::target()?;
-        build(&["--package", "emberline-load"])?;
+        build(&target, &[BENCH_MANIFEST, "--package", "emberline-load"])?;
         let mut notes = Vec::new();
         let mut try_peer = |mode: &str, features: &[&str]| {
             peer(&target, mode, features).map_err(|error| {
@@ -120,9 +120,10 @@ impl Run {
     }
 }
 
-fn build(arguments: &[&str]) -> Result<()> {
+fn build(target: &Path, arguments: &[&str]) -> Result<()> {
     eprintln!("==> cargo build --release {}", arguments.join(" "));
-    let status = cargo(&["build", "--release", "--quiet"]).args(arguments).status()?;
+    let mut command = cargo(&["build", "--release", "--quiet"]);
+    let status = command.args(arguments).arg("--target-dir").arg(target).status()?;
     if !status.success() {
         bail!("`cargo build --release {}` failed", arguments.join(" "));
     }
@@ -132,11 +133,8 @@ fn build(arguments: &[&str]) -> Result<()> {
 /// Builds one mode of pprof. Both builds write the same file, so each is copied.
 fn peer(target: &Path, mode: &str, features: &[&str]) -> Result<PathBuf> {
     let folder = target.join("peers");
-    let folder_text = folder.to_str().context("the path of the workspace is not UTF-8")?;
-    let mut arguments = vec!["--manifest-path", "xtask/peers/Cargo.toml"];
-    arguments.extend(["--target-dir", folder_text]);
-    arguments.extend(features);
-    build(&arguments)?;
+    let arguments = [&["--manifest-path", "xtask/peers/Cargo.toml"], features].concat();
+    build(&folder, &arguments)?;
     let copy = folder.join(format!("sampler-load-pprof-{mode}"));
     fs::copy(folder.join("release/sampler-load-peers"), &copy)?;
     Ok(copy)
