@@ -76,7 +76,7 @@ impl<'a> File<'a> {
                 let use_of_sync = |start: usize| {
                     let texts: Vec<&str> =
                         tokens[start..at].iter().map(|token| token.text.as_str()).collect();
-                    texts.starts_with(&["use", "crate", "::", "sync", "::"])
+                    matches!(texts[..], ["use", "crate" | "base", "::", "sync", "::", ..])
                         && !texts.contains(&";")
                 };
                 token.text == **name && (at.saturating_sub(40)..at).any(use_of_sync)
@@ -238,7 +238,7 @@ mod tests {
     use super::super::tokens;
     use super::*;
 
-    const IMPORT: &str = "use crate::sync::{lock, read, write};";
+    const IMPORT: &str = "use base::sync::{lock, read, write};";
 
     /// The lines of `body` with findings, from 1.
     fn lines(body: &str) -> Vec<usize> {
