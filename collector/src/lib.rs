@@ -23,9 +23,6 @@
 
 mod audit;
 pub mod serve;
-#[cfg(feature = "simulation")]
-#[doc(hidden)]
-pub mod simulation;
 
 pub use base::clock::Clock;
 pub use base::heartbeat::{Heartbeat, heartbeats};

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::collector::{Content, LifeContent, TaskContent};
 use agent::simulation::UNSETTLED_MAX;
-use collector::simulation::{Content, LifeContent, TaskContent};
 use profiler_core::Outcome;
 
 use crate::worker::{Fate, Life};

@@ -1,6 +1,6 @@
 //! Kinds of faults, and their counts: a run in which nothing fails proves nothing.
 
-use collector::simulation::{DiskFault, DiskFaultCounts};
+use crate::collector::{DiskFault, DiskFaultCounts};
 
 /// A kind of fault outside of the disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -2,10 +2,11 @@
 //! sockets, on a network, disks and clocks that fail. The same seed gives the same run.
 //!
 //! Reading order: [`scenario`] (what a seed draws), `network` (connections), `worker` (agents, and the
-//! truth about what they sampled), `world` (the scheduler), [`faults`] (what goes wrong, counted), `audit`
+//! truth about what they sampled), [`collector`] (a collector on a disk that fails), `world` (the scheduler), [`faults`] (what goes wrong, counted), `audit`
 //! (the collectors' answers compared with the truth), [`seeds`] (many runs).
 //! `docs/design/simulation.md` says which parts are simulated.
 
+pub mod collector;
 pub mod faults;
 pub mod scenario;
 pub mod seeds;

@@ -11,11 +11,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use ::collector::simulation::{Answer, DiskCondition, SimulatedCollector};
 use profiler_core::wire::v1::{self, AgentMessage, CollectorMessage, agent_message};
 use simulation::random::Random;
 
 use crate::Failure;
+use crate::collector::{Answer, DiskCondition, SimulatedCollector};
 use crate::faults::{Fault, FaultCounts};
 use crate::network::Connection;
 use crate::scenario::{SECOND, Scenario};

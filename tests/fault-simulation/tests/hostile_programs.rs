@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use agent::simulation::{Action, SimulatedAgent, SimulatedCycle, SimulatedWorker, SocketEnd};
-use collector::Clock;
-use collector::simulation::{Answer, SimulatedCollector, SimulatedDisk, timestamp};
+use base::clock::Clock;
+use emberline_fault_simulation::collector::{Answer, SimulatedCollector, SimulatedDisk, timestamp};
 use profiler_core::limits::{
     CAUSE_BYTES_MAX, EXPECTED_MAX, LABELS_MAX, MESSAGE_BYTES_TARGET, NAME_BYTES_MAX,
     TASK_LABELS_MAX, TASK_PHASES_MAX, TRANSFER_KEYS_MAX,

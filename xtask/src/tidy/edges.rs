@@ -55,7 +55,7 @@ const EDGES: &[(&str, &[&str])] = &[
     // It meets the others on the wire only, so that it can check them independently.
     ("simulation", &["profiler-core"]),
     // Steps the real code of both, which still meet on the wire only.
-    ("fault-simulation", &["profiler-core", "agent", "collector", "simulation"]),
+    ("fault-simulation", FAULT_SIMULATION),
     // The programs that benchmarks run.
     ("load", &["profiler-core", "agent"]),
 ];
@@ -93,6 +93,18 @@ const COLLECTOR: &[&str] = &[
     "state",
     "query",
     "bridge",
+];
+
+const FAULT_SIMULATION: &[&str] = &[
+    "profiler-core",
+    "flamegraph",
+    "agent",
+    "collector-base",
+    "shares",
+    "store",
+    "state",
+    "query",
+    "simulation",
 ];
 
 const FREE: &[&str] =

@@ -1,6 +1,6 @@
 //! Other processes that seal and maintain the store of a dead collector.
 
-use collector::simulation::adopt;
+use crate::collector::adopt;
 
 use super::{CrashMoment, HostEvent, World};
 use crate::faults::Fault;

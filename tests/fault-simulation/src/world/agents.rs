@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use crate::collector::{Answer, StreamEnd};
 use agent::simulation::{Action, Outgoing, SocketEnd};
-use collector::simulation::{Answer, StreamEnd};
 use profiler_core::wire::v1::{AgentMessage, agent_message};
 
 use super::host::Unread;

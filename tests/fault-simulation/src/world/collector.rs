@@ -1,6 +1,6 @@
 //! The collector: its streams, crashes, and what else goes wrong with it.
 
-use collector::simulation::{Answer, DiskCondition, SimulatedCollector, StreamEnd};
+use crate::collector::{Answer, DiskCondition, SimulatedCollector, StreamEnd};
 use profiler_core::wire::v1::{self, CollectorMessage};
 
 use super::host::Unread;

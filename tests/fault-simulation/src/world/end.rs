@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use collector::simulation::{DiskCondition, timestamp};
+use crate::collector::{DiskCondition, timestamp};
 use profiler_core::TimeRange;
 
 use super::{CrashMoment, END_NS, HostEvent, START_NS, World};

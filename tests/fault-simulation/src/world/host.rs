@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use collector::Clock;
-use collector::simulation::{SimulatedCollector, SimulatedDisk, timestamp};
+use crate::collector::{SimulatedCollector, SimulatedDisk, timestamp};
+use base::clock::Clock;
 use profiler_core::wire::v1::AgentMessage;
 use simulation::random::Random;
 
