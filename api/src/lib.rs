@@ -26,6 +26,9 @@ mod sql;
 mod symbols;
 mod tasks;
 mod telemetry;
+#[cfg(any(test, feature = "testing"))]
+#[doc(hidden)]
+pub mod testing;
 pub mod time;
 #[cfg(test)]
 mod typescript;

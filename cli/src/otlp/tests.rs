@@ -1,28 +1,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
+use api::testing::{self, NOON_NS};
 use expect_test::expect;
 use prost::Message as _;
 
 use super::*;
 
-const NOON_NS: i64 = 1_769_860_800_000_000_000;
-
 fn task(id: u64, parent: Option<u64>, start_ns: i64) -> Task {
-    Task {
-        worker: "w-1".to_owned(),
-        epoch: "a1".to_owned(),
-        id,
-        name: "load".to_owned(),
-        key: format!("load-{id}"),
-        thread_id: 12,
-        thread_name: "pool-3".to_owned(),
-        parent,
-        start_ns,
-        stop_ns: Some(start_ns + 100),
-        duration_ns: 100,
-        outcome: "ok".into(),
-        ..Task::default()
-    }
+    Task { parent, stop_ns: Some(start_ns + 100), ..testing::task(id, 12, start_ns, 100) }
 }
 
 fn messages(tasks: Vec<Task>) -> Vec<ExportTraceServiceRequest> {

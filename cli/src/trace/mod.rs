@@ -363,4 +363,4 @@ impl<W: Write> Trace<W> {
 }
 
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;

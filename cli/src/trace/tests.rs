@@ -1,26 +1,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
+use api::testing::{NOON_NS, task};
 use expect_test::expect;
 use proptest::prelude::*;
 use serde_json::Value;
 
 use super::*;
-
-pub(crate) fn task(id: u64, thread_id: u32, start_ns: i64, duration_ns: u64) -> Task {
-    Task {
-        worker: "w-1".to_owned(),
-        epoch: "a1".to_owned(),
-        id,
-        name: "load".to_owned(),
-        key: format!("load-{id}"),
-        thread_id,
-        thread_name: "pool-3".to_owned(),
-        start_ns,
-        duration_ns,
-        outcome: "ok".into(),
-        ..Task::default()
-    }
-}
 
 fn phase(name: &str, start_ns: i64, duration_ns: u64, count: u32) -> Phase {
     Phase { name: name.to_owned(), start_ns, duration_ns, count }
@@ -46,9 +31,6 @@ fn trace_of(tasks: &[Task]) -> String {
     trace.finish(&about(tasks.len() as u64)).unwrap();
     String::from_utf8(bytes).unwrap()
 }
-
-/// Noon of 2026-01-31.
-const NOON_NS: i64 = 1_769_860_800_000_000_000;
 
 /// A parent with phases, of which one holds its child; a stranger that overlaps them on the thread; and
 /// names that must stay texts.

@@ -1,30 +1,12 @@
 //! Files are read again as JSON: markers, threads and samples are those of the rows.
 
+use api::testing::{NOON_NS, task};
 use api::{Phase, ResourceSeries, ResourcesAnswer, Task, TimeRange, Transfer};
 use serde_json::{Value, json};
 
 use profiler_core::Resource;
 
 use super::{Rows, profile};
-
-/// Noon of 2026-01-31.
-const NOON_NS: i64 = 1_769_860_800_000_000_000;
-
-fn task(id: u64, thread_id: u32, start_ns: i64, duration_ns: u64) -> Task {
-    Task {
-        worker: "w-1".to_owned(),
-        epoch: "a1".to_owned(),
-        id,
-        name: "load".to_owned(),
-        key: format!("load-{id}"),
-        thread_id,
-        thread_name: "pool-3".to_owned(),
-        start_ns,
-        duration_ns,
-        outcome: "ok".into(),
-        ..Task::default()
-    }
-}
 
 fn rows() -> Rows {
     let first = Task {

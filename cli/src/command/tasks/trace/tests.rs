@@ -4,7 +4,7 @@ use super::*;
 use crate::trace::end_ns;
 
 fn task(id: u64, start_ns: i64, duration_ns: u64) -> Task {
-    crate::trace::tests::task(id, 1, start_ns, duration_ns)
+    api::testing::task(id, 1, start_ns, duration_ns)
 }
 
 /// The response of a collector with these tasks and that limit to a piece of 100 to 200 ns.
