@@ -239,19 +239,30 @@ impl HttpBody for PooledBody {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+    use std::net::SocketAddr;
+
     use axum::Router;
     use axum::middleware::from_fn_with_state;
     use axum::routing::get;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::{TcpListener, TcpStream};
+    use tokio::task::JoinHandle;
 
     use super::*;
 
     /// More than the system buffers for a connection.
     const LARGE_BYTES: usize = 16 << 20;
 
-    async fn ask(listener: &std::net::SocketAddr, path: &str) -> TcpStream {
-        let mut stream = TcpStream::connect(listener).await.unwrap();
+    async fn serve(routes: Router) -> (SocketAddr, JoinHandle<io::Result<()>>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let served = tokio::spawn(async move { axum::serve(listener, routes).await });
+        (address, served)
+    }
+
+    async fn ask(address: &SocketAddr, path: &str) -> TcpStream {
+        let mut stream = TcpStream::connect(address).await.unwrap();
         let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).await.unwrap();
         stream
@@ -274,9 +285,7 @@ mod tests {
             .route("/large", get(async || vec![b'x'; LARGE_BYTES]))
             .route("/small", get(async || "x"))
             .layer(from_fn_with_state(admission, admit));
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let served = tokio::spawn(async move { axum::serve(listener, routes).await });
+        let (address, served) = serve(routes).await;
         let mut unread = Vec::new();
         for count in 1..=4 {
             let mut stream = ask(&address, "/large").await;
@@ -308,9 +317,7 @@ mod tests {
         let routes = Router::new()
             .route("/", get(async || vec![b'x'; BYTES]))
             .layer(from_fn_with_state(admission, admit));
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let served = tokio::spawn(async move { axum::serve(listener, routes).await });
+        let (address, served) = serve(routes).await;
         let stream = TcpStream::connect(address).await.unwrap();
         let mut client = h2::client::Builder::new();
         let (client, connection) =
@@ -337,9 +344,7 @@ mod tests {
         let routes = Router::new()
             .route("/endless", get(async move || endless()))
             .layer(from_fn_with_state(admission, admit_stream));
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let served = tokio::spawn(async move { axum::serve(listener, routes).await });
+        let (address, served) = serve(routes).await;
         let mut first = ask(&address, "/endless").await;
         first.read_u8().await.unwrap();
         let mut refused = String::new();
