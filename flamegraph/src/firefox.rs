@@ -1,16 +1,15 @@
-//! Profiles in the processed format of the Firefox Profiler, <https://profiler.firefox.com>.
+//! Profiles in the processed format of the Firefox Profiler, <https://profiler.firefox.com>. The collector
+//! writes tasks with the same tables.
 
-mod format;
+pub mod format;
+pub mod markers;
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use profiler_core::{Frame, FrameId, FrameKind, NodeId, Profile, State, Weight};
 
-use self::format::{
-    Category, File, FrameTable, FuncTable, Lib, Meta, ResourceTable, SampleTable, StackTable,
-    Thread,
-};
+use self::format::{Category, File, Lib, Meta, Thread};
 use crate::export::ExportOptions;
 use crate::prune::{NODES_MAX, bounded};
 use crate::symbols::portable_file;
@@ -36,14 +35,10 @@ pub fn firefox(profile: &Profile, options: &ExportOptions) -> String {
     let mut libs = Libs::default();
     let threads = Tracks::of(&profile).threads(&profile, &mut libs);
     let start_ns = options.range.map_or(0, |range| range.start().unix_ns());
-    let file = File {
-        meta: Meta::new(&options.title, start_ns as f64 / 1e6, options.interval_ns()),
-        libs: libs.list,
-        threads,
-        pages: [],
-        profiler_overhead: [],
-        counters: [],
-    };
+    let meta = Meta::new(&options.title, start_ns as f64 / 1e6, options.interval_ns());
+    let mut file = File::new(meta);
+    file.libs = libs.list;
+    file.threads = threads;
     serde_json::to_string(&file).expect("memory takes texts and numbers")
 }
 
@@ -95,8 +90,7 @@ impl Tracks {
 
     fn threads(&self, profile: &Profile, libs: &mut Libs) -> Vec<Thread> {
         let name = |id: &NodeId| profile.frame(profile.nodes()[id.index() - 1].frame).label();
-        let names = self.tops.iter().map(name);
-        let names = names.chain(self.has_others.then(|| OTHERS.to_owned()));
+        let names = self.tops.iter().map(name).chain(self.has_others.then(|| OTHERS.to_owned()));
         let mut tracks: Vec<Track> =
             names.zip(0..).map(|(name, tid)| Track::new(&name, tid)).collect();
         let tops: HashMap<NodeId, usize> =
@@ -124,7 +118,6 @@ impl Tracks {
 /// A thread under construction.
 struct Track {
     thread: Thread,
-    strings: HashMap<String, u32>,
     funcs: HashMap<FuncKey, u32>,
     frames: HashMap<FrameId, u32>,
     resources: HashMap<u32, u32>,
@@ -141,21 +134,11 @@ struct FuncKey {
 impl Track {
     fn new(name: &str, tid: u32) -> Track {
         Track {
-            thread: Thread::new(printable(name).into_owned(), tid),
-            strings: HashMap::new(),
+            thread: Thread::new(name, tid, "tracing-ms"),
             funcs: HashMap::new(),
             frames: HashMap::new(),
             resources: HashMap::new(),
         }
-    }
-
-    fn string(&mut self, text: &str) -> u32 {
-        let list = &mut self.thread.string_array;
-        let text = printable(text).into_owned();
-        *self.strings.entry(text).or_insert_with_key(|text| {
-            list.push(text.clone());
-            number_of(list.len() - 1)
-        })
     }
 
     fn frame(&mut self, profile: &Profile, id: FrameId, libs: &mut Libs) -> u32 {
@@ -163,8 +146,8 @@ impl Track {
             return *known;
         }
         let frame = profile.frame(id);
-        let name = self.string(&frame.label());
-        let file = (!frame.file.is_empty()).then(|| self.string(portable_file(frame.file)));
+        let name = self.thread.string(&frame.label());
+        let file = (!frame.file.is_empty()).then(|| self.thread.string(portable_file(frame.file)));
         let resource = libs.number(&frame).map(|lib| self.resource(lib, &frame));
         let key = FuncKey { name, file, resource };
         let table = &mut self.thread.func_table;
@@ -179,8 +162,8 @@ impl Track {
         if let Some(known) = self.resources.get(&lib) {
             return *known;
         }
-        let name = frame.module.rsplit('/').next().unwrap_or_default();
-        let name = self.string(name);
+        let file_name = frame.module.rsplit('/').next().unwrap_or_default();
+        let name = self.thread.string(file_name);
         let number = self.thread.resource_table.push(lib, name);
         self.resources.insert(lib, number);
         number
@@ -192,9 +175,10 @@ impl Track {
     }
 
     fn sample(&mut self, stack: Option<u32>, own: Weight) {
+        // A sample ends its own time, as the reader expects of CPU time.
         let weight_ms = own.total_ns() as f64 / 1e6;
         let cpu_us = own.get(State::Cpu) / 1_000;
-        self.thread.samples.push(stack, weight_ms, cpu_us);
+        self.thread.samples.push(stack, weight_ms, weight_ms, cpu_us);
     }
 }
 
@@ -211,69 +195,6 @@ impl Category {
             | FrameKind::NoStack
             | FrameKind::Overflow => Category::Other,
         }
-    }
-}
-
-impl FuncTable {
-    fn push(&mut self, name: u32, file: Option<u32>, resource: Option<u32>) -> u32 {
-        self.name.push(name);
-        self.is_js.push(false);
-        self.relevant_for_js.push(false);
-        self.resource.push(resource.map_or(-1, i64::from));
-        self.file_name.push(file);
-        self.line_number.push(None);
-        self.column_number.push(None);
-        self.length += 1;
-        self.length - 1
-    }
-}
-
-impl FrameTable {
-    fn push(&mut self, func: u32, category: Category, line: u32) -> u32 {
-        self.address.push(-1);
-        self.inline_depth.push(0);
-        self.category.push(category as u32);
-        self.subcategory.push(0);
-        self.func.push(func);
-        self.native_symbol.push(None);
-        self.inner_window_id.push(0);
-        self.line.push((line > 0).then_some(line));
-        self.column.push(None);
-        self.length += 1;
-        self.length - 1
-    }
-}
-
-impl ResourceTable {
-    fn push(&mut self, lib: u32, name: u32) -> u32 {
-        /// A library, in the reader's list of kinds.
-        const LIBRARY: u32 = 1;
-        self.lib.push(lib);
-        self.name.push(name);
-        self.host.push(None);
-        self.kind.push(LIBRARY);
-        self.length += 1;
-        self.length - 1
-    }
-}
-
-impl StackTable {
-    fn push(&mut self, prefix: Option<u32>, frame: u32) -> u32 {
-        self.prefix.push(prefix);
-        self.frame.push(frame);
-        self.length += 1;
-        self.length - 1
-    }
-}
-
-impl SampleTable {
-    /// A sample ends its own time, as the reader expects of CPU time.
-    fn push(&mut self, stack: Option<u32>, weight_ms: f64, cpu_us: u64) {
-        self.stack.push(stack);
-        self.time_deltas.push(weight_ms);
-        self.weight.push(weight_ms);
-        self.cpu_delta.push(cpu_us);
-        self.length += 1;
     }
 }
 

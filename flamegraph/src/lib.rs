@@ -43,7 +43,8 @@
 mod collapsed;
 mod columns;
 mod export;
-mod firefox;
+#[doc(hidden)]
+pub mod firefox;
 mod flamebearer;
 mod functions;
 mod json;

@@ -1,21 +1,16 @@
 //! Tasks for the Firefox Profiler, <https://profiler.firefox.com>: workers are processes, tasks, phases and
 //! transfers are markers of their threads, and the first thread of a process has its CPU usage.
 
-mod markers;
-
 use std::collections::HashMap;
+use std::ops::Range;
 
-use api::{Phase, ResourceSeries, ResourcesAnswer, Task, Transfer};
+use api::{ResourceSeries, ResourcesAnswer, Task, Transfer};
 use axum::response::Response;
+use flamegraph::firefox::format::{Category, Counter, CounterSamples, File, Meta, Thread};
+use flamegraph::firefox::markers::Marker;
 use flamegraph::text::printable;
-use fxprof_processed_profile::{
-    CategoryColor, CategoryHandle, CpuDelta, Frame, FrameFlags, FrameInfo, MarkerTiming,
-    ProcessHandle, Profile, ReferenceTimestamp, SamplingInterval, StringHandle, ThreadHandle,
-    Timestamp,
-};
 use profiler_core::Resource;
 
-use self::markers::{PhaseMarker, TaskMarker, TransferMarker};
 use super::answer;
 use base::limits::TASK_ROWS_MAX;
 use front::error::ErrorAnswer;
@@ -58,7 +53,7 @@ pub(super) fn response(asking: &Asking<'_>, query: &TaskQuery) -> Result<Respons
         ("x-emberline-corrupt-files", corrupt_files as u64),
     ];
     let rows = Rows { tasks: tasks.tasks, transfers: transfers.transfers, resources };
-    let mut response = answer::json(&profile(&rows))?;
+    let mut response = answer::json(&file(&rows))?;
     for (name, value) in facts {
         response.headers_mut().insert(name, value.into());
     }
@@ -93,20 +88,13 @@ struct ThreadKey {
     thread_id: u32,
 }
 
-#[derive(Clone, Copy)]
-struct Process {
-    handle: ProcessHandle,
-    /// The thread with the CPU usage of the process.
-    main: ThreadHandle,
-}
-
-/// Writes the rows as a profile; the same rows give the same bytes.
-fn profile(rows: &Rows) -> Profile {
+/// Writes the rows as a file; the same rows give the same bytes.
+fn file(rows: &Rows) -> File {
     let mut writer = Writer::new(rows.earliest_ns());
     rows.resources.series.iter().for_each(|series| writer.series(series, &rows.resources));
     rows.tasks.iter().for_each(|task| writer.task(task));
     rows.transfers.iter().for_each(|transfer| writer.transfer(transfer));
-    writer.profile
+    writer.file()
 }
 
 impl Rows {
@@ -124,170 +112,184 @@ impl Rows {
 }
 
 struct Writer {
-    profile: Profile,
-    /// The time of the file's 0, a whole millisecond, since Unix 0.
-    origin_ns: i64,
-    task: CategoryHandle,
-    phase: CategoryHandle,
-    transfer: CategoryHandle,
-    processes: HashMap<String, Process>,
-    threads: HashMap<ThreadKey, ThreadHandle>,
+    /// The time of the file's 0, since Unix 0.
+    origin_ms: i64,
+    threads: Vec<Thread>,
+    /// Places of the threads with the CPU usage of a worker's process.
+    main_threads: HashMap<String, usize>,
+    /// Places of the others.
+    places: HashMap<ThreadKey, usize>,
+    /// Threads with an id, which several lives may have used.
+    thread_ids: HashMap<u32, u32>,
+    counters: Vec<Counter>,
 }
 
 impl Writer {
     fn new(earliest_ns: i64) -> Writer {
-        let origin_ms = earliest_ns.div_euclid(NS_PER_MS);
-        let reference = ReferenceTimestamp::from_millis_since_unix_epoch(origin_ms as f64);
-        let interval = SamplingInterval::from_millis(1_000);
-        let mut profile = Profile::new("Emberline", reference, interval);
-        let task = profile.add_category("Task", CategoryColor::Orange);
-        let phase = profile.add_category("Phase", CategoryColor::Yellow);
-        let transfer = profile.add_category("Transfer", CategoryColor::Purple);
         Writer {
-            profile,
-            origin_ns: origin_ms.saturating_mul(NS_PER_MS),
-            task,
-            phase,
-            transfer,
-            processes: HashMap::new(),
-            threads: HashMap::new(),
+            origin_ms: earliest_ns.div_euclid(NS_PER_MS),
+            threads: Vec::new(),
+            main_threads: HashMap::new(),
+            places: HashMap::new(),
+            thread_ids: HashMap::new(),
+            counters: Vec::new(),
         }
     }
 
-    fn at(&self, ns: i64) -> Timestamp {
-        let after_ns = i128::from(ns) - i128::from(self.origin_ns);
-        Timestamp::from_nanos_since_reference(u64::try_from(after_ns.max(0)).unwrap_or(u64::MAX))
+    /// Milliseconds since the file's start.
+    fn at_ms(&self, ns: i64) -> f64 {
+        let origin_ns = i128::from(self.origin_ms) * i128::from(NS_PER_MS);
+        (i128::from(ns) - origin_ns).max(0) as f64 / NS_PER_MS as f64
     }
 
-    fn interval(&self, start_ns: i64, duration_ns: u64) -> MarkerTiming {
+    fn times_ms(&self, start_ns: i64, duration_ns: u64) -> Range<f64> {
         let stop_ns = start_ns.saturating_add_unsigned(duration_ns);
-        MarkerTiming::Interval(self.at(start_ns), self.at(stop_ns))
+        self.at_ms(start_ns)..self.at_ms(stop_ns)
     }
 
-    fn text(&mut self, text: &str) -> StringHandle {
-        self.profile.intern_string(&printable(text))
-    }
-
-    fn process(&mut self, worker: &str) -> Process {
-        if let Some(known) = self.processes.get(worker) {
+    fn main_thread(&mut self, worker: &str) -> usize {
+        if let Some(known) = self.main_threads.get(worker) {
             return *known;
         }
-        let number = u32::try_from(self.processes.len() + 1).unwrap_or(u32::MAX);
-        let begin = Timestamp::from_nanos_since_reference(0);
-        let handle = self.profile.add_process(&printable(worker), number, begin);
-        // The crate names a main thread like its process.
-        let main = self.profile.add_thread(handle, number, begin, true);
-        let process = Process { handle, main };
-        self.processes.insert(worker.to_owned(), process);
-        process
+        let number = u32::try_from(self.main_threads.len() + 1).unwrap_or(u32::MAX);
+        let place = self.add_thread(worker, number.to_string(), worker, number);
+        self.threads[place].is_main_thread = true;
+        self.main_threads.insert(worker.to_owned(), place);
+        place
     }
 
-    fn thread(&mut self, key: ThreadKey, name: &str) -> ThreadHandle {
-        if let Some(known) = self.threads.get(&key) {
+    fn thread(&mut self, key: ThreadKey, name: &str) -> usize {
+        if let Some(known) = self.places.get(&key) {
             return *known;
         }
-        let process = self.process(&key.worker).handle;
-        let begin = Timestamp::from_nanos_since_reference(0);
-        let thread = self.profile.add_thread(process, key.thread_id, begin, false);
-        let name =
-            if name.is_empty() { format!("thread {}", key.thread_id) } else { name.to_owned() };
-        self.profile.set_thread_name(thread, &printable(&name));
-        self.profile.set_thread_show_markers_in_timeline(thread, true);
-        self.threads.insert(key, thread);
-        thread
+        let main = self.main_thread(&key.worker);
+        let pid = self.threads[main].pid.clone();
+        let unnamed = format!("thread {}", key.thread_id);
+        let name = if name.is_empty() { &unnamed } else { name };
+        let place = self.add_thread(&key.worker, pid, name, key.thread_id);
+        self.threads[place].show_markers_in_timeline = true;
+        self.places.insert(key, place);
+        place
+    }
+
+    fn add_thread(&mut self, worker: &str, pid: String, name: &str, id: u32) -> usize {
+        let uses = self.thread_ids.entry(id).or_default();
+        let tid = match *uses {
+            0 => id.to_string(),
+            uses => format!("{id}.{uses}"),
+        };
+        *uses += 1;
+        let mut thread = Thread::new(name, tid, "samples");
+        thread.pid = pid;
+        thread.process_name = printable(worker).into_owned();
+        self.threads.push(thread);
+        self.threads.len() - 1
     }
 
     fn task(&mut self, task: &Task) {
         let Task { worker, epoch, thread_id, .. } = task;
         let key = ThreadKey { worker: worker.clone(), epoch: epoch.clone(), thread_id: *thread_id };
-        let thread = self.thread(key, &task.thread_name);
-        let marker = TaskMarker {
-            category: self.task,
-            name: self.text(&task.name),
-            key: self.text(&task.key),
-            outcome: self.text(&task.outcome),
-            reason: self.text(&task.cause),
-            result_type: self.text(&task.type_name),
+        let place = self.thread(key, &task.thread_name);
+        let times_ms = self.times_ms(task.start_ns, task.duration_ns);
+        let thread = &mut self.threads[place];
+        let name = thread.string(&task.name);
+        let task_key = thread.string(&task.key);
+        let marker = Marker::Task {
+            key: task_key,
+            outcome: thread.string(&task.outcome),
+            reason: thread.string(&task.cause),
+            result_type: thread.string(&task.type_name),
             id: task.id,
             result_bytes: task.result_bytes.unwrap_or(0),
         };
-        let timing = self.interval(task.start_ns, task.duration_ns);
-        self.profile.add_marker(thread, timing, marker);
+        thread.markers.push(name, times_ms, marker);
         // The places of a sum of several intervals are unknown.
         for phase in task.phases.iter().filter(|phase| phase.count <= 1) {
-            self.phase(thread, phase, &task.key);
+            let times_ms = self.times_ms(phase.start_ns, phase.duration_ns);
+            let thread = &mut self.threads[place];
+            let name = thread.string(&phase.name);
+            thread.markers.push(name, times_ms, Marker::Phase { key: task_key });
         }
     }
 
-    fn phase(&mut self, thread: ThreadHandle, phase: &Phase, key: &str) {
-        let marker =
-            PhaseMarker { category: self.phase, name: self.text(&phase.name), key: self.text(key) };
-        let timing = self.interval(phase.start_ns, phase.duration_ns);
-        self.profile.add_marker(thread, timing, marker);
-    }
-
     fn transfer(&mut self, transfer: &Transfer) {
-        let process = self.process(&transfer.worker);
-        let marker = TransferMarker {
-            category: self.transfer,
-            name: self.text(&transfer.direction),
-            peer: self.text(&transfer.peer),
-            moved_type: self.text(&transfer.type_name),
-            outcome: self.text(&transfer.outcome),
+        let place = self.main_thread(&transfer.worker);
+        let times_ms = self.times_ms(transfer.start_ns, transfer.duration_ns);
+        let main = &mut self.threads[place];
+        let name = main.string(&transfer.direction);
+        let marker = Marker::Transfer {
+            peer: main.string(&transfer.peer),
+            moved_type: main.string(&transfer.type_name),
+            outcome: main.string(&transfer.outcome),
             bytes: transfer.bytes,
         };
-        let timing = self.interval(transfer.start_ns, transfer.duration_ns);
-        self.profile.add_marker(process.main, timing, marker);
+        main.markers.push(name, times_ms, marker);
     }
 
     /// Points of a worker: CPU cores become samples of its process, bytes a counter.
     fn series(&mut self, series: &ResourceSeries, resources: &ResourcesAnswer) {
-        let process = self.process(&series.worker);
+        let place = self.main_thread(&series.worker);
         if series.measure == Resource::ProcessCpu.name() {
-            self.cpu_usage(process.main, &series.points, resources);
+            self.cpu_usage(place, &series.points, resources);
         } else if series.measure == Resource::ProcessMemory.name() {
-            self.memory(process.handle, &series.points);
+            self.memory(place, &series.points);
         }
     }
 
     /// A sample at the end of each step, with the CPU time of the step.
     fn cpu_usage(
         &mut self,
-        thread: ThreadHandle,
+        place: usize,
         points: &[(i64, f64, f64, f64)],
         resources: &ResourcesAnswer,
     ) {
-        let label = Frame::Label(self.text("process"));
-        let category_pair = CategoryHandle::OTHER.into();
-        let frame = FrameInfo { frame: label, category_pair, flags: FrameFlags::empty() };
-        let frame = self.profile.intern_frame(thread, frame);
-        let stack = self.profile.intern_stack(thread, None, frame);
+        let Some((begin_ns, ..)) = points.first() else { return };
+        let mut last_ms = self.at_ms(*begin_ns);
+        let main = &mut self.threads[place];
+        let name = main.string("process");
+        let func = main.func_table.push(name, None, None);
+        let frame = main.frame_table.push(func, Category::Other, 0);
+        let stack = main.stack_table.push(None, frame);
         // Usage is drawn from one sample to the next.
-        if let Some((begin_ns, ..)) = points.first() {
-            let begin = self.at(*begin_ns);
-            self.profile.add_sample(thread, begin, Some(stack), CpuDelta::ZERO, 1);
-        }
+        main.samples.push(Some(stack), last_ms, 1.0, 0);
         for (start_ns, cores, ..) in points {
             // The last step may not be over.
             let step_end_ns = start_ns.saturating_add_unsigned(resources.step_ns);
             let stop_ns = step_end_ns.min(resources.range.to_ns);
             let cpu_ns = stop_ns.saturating_sub(*start_ns) as f64 * cores.max(0.0);
-            let cpu = CpuDelta::from_nanos(cpu_ns as u64);
-            let at = self.at(stop_ns);
-            self.profile.add_sample(thread, at, Some(stack), cpu, 1);
+            let at_ms = self.at_ms(stop_ns);
+            let samples = &mut self.threads[place].samples;
+            samples.push(Some(stack), at_ms - last_ms, 1.0, cpu_ns as u64 / 1_000);
+            last_ms = at_ms;
         }
     }
 
-    fn memory(&mut self, process: ProcessHandle, points: &[(i64, f64, f64, f64)]) {
-        // By this category the reader draws a track of memory.
-        let description = "Resident memory of the process";
-        let counter = self.profile.add_counter(process, "malloc", "Memory", description);
-        let mut before = 0.0;
+    fn memory(&mut self, place: usize, points: &[(i64, f64, f64, f64)]) {
+        let mut samples = CounterSamples::default();
+        let mut last_ms = 0.0;
+        let mut last_bytes = 0.0;
         for (ns, bytes, ..) in points {
-            let at = self.at(*ns);
-            self.profile.add_counter_sample(counter, at, bytes - before, 0);
-            before = *bytes;
+            let at_ms = self.at_ms(*ns);
+            samples.push(at_ms - last_ms, bytes - last_bytes);
+            last_ms = at_ms;
+            last_bytes = *bytes;
         }
+        self.counters.push(Counter {
+            // By this category the reader draws a track of memory.
+            category: "Memory",
+            name: "malloc",
+            description: "Resident memory of the process",
+            main_thread_index: place,
+            pid: self.threads[place].pid.clone(),
+            samples,
+        });
+    }
+
+    fn file(self) -> File {
+        let mut file = File::new(Meta::of_markers(self.origin_ms as f64));
+        file.threads = self.threads;
+        file.counters = self.counters;
+        file
     }
 }
 

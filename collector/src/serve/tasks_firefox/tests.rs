@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use profiler_core::Resource;
 
-use super::{Rows, profile};
+use super::Rows;
 
 fn rows() -> Rows {
     let first = Task {
@@ -59,8 +59,8 @@ fn rows() -> Rows {
 }
 
 fn file(rows: &Rows) -> Value {
-    let text = serde_json::to_string(&profile(rows)).unwrap();
-    assert_eq!(text, serde_json::to_string(&profile(rows)).unwrap(), "same rows, same bytes");
+    let text = serde_json::to_string(&super::file(rows)).unwrap();
+    assert_eq!(text, serde_json::to_string(&super::file(rows)).unwrap(), "same rows, same bytes");
     serde_json::from_str(&text).unwrap()
 }
 
