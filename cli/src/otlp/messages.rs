@@ -1,6 +1,7 @@
 //! The messages of OTLP that carry spans, as protobuf and as OTLP's JSON: ids in hexadecimal, 64-bit
 //! numbers as text. Names and numbers of fields are those of opentelemetry-proto 1.
 
+use flamegraph::messages::otlp::{KeyValue, Resource, Scope, text};
 use serde::{Serialize, Serializer};
 
 /// `SpanKind`: the operation is inside one program.
@@ -55,25 +56,11 @@ pub(crate) struct ResourceSpans {
 }
 
 #[derive(Clone, PartialEq, Serialize, prost::Message)]
-pub(crate) struct Resource {
-    #[prost(message, repeated, tag = "1")]
-    pub(crate) attributes: Vec<KeyValue>,
-}
-
-#[derive(Clone, PartialEq, Serialize, prost::Message)]
 pub(crate) struct ScopeSpans {
     #[prost(message, optional, tag = "1")]
     pub(crate) scope: Option<Scope>,
     #[prost(message, repeated, tag = "2")]
     pub(crate) spans: Vec<Span>,
-}
-
-#[derive(Clone, PartialEq, Serialize, prost::Message)]
-pub(crate) struct Scope {
-    #[prost(string, tag = "1")]
-    pub(crate) name: String,
-    #[prost(string, tag = "2")]
-    pub(crate) version: String,
 }
 
 #[derive(Clone, PartialEq, Serialize, prost::Message)]
@@ -114,36 +101,7 @@ pub(crate) struct Status {
     pub(crate) code: i32,
 }
 
-#[derive(Clone, PartialEq, Serialize, prost::Message)]
-pub(crate) struct KeyValue {
-    #[prost(string, tag = "1")]
-    pub(crate) key: String,
-    #[prost(message, optional, tag = "2")]
-    pub(crate) value: Option<AnyValue>,
-}
-
-#[derive(Clone, PartialEq, Serialize, prost::Message)]
-pub(crate) struct AnyValue {
-    #[prost(oneof = "Value", tags = "1, 3")]
-    #[serde(flatten)]
-    pub(crate) value: Option<Value>,
-}
-
-#[derive(Clone, PartialEq, Serialize, prost::Oneof)]
-#[serde(rename_all = "camelCase")]
-pub(crate) enum Value {
-    #[prost(string, tag = "1")]
-    StringValue(String),
-    #[prost(int64, tag = "3")]
-    #[serde(serialize_with = "text")]
-    IntValue(i64),
-}
-
 fn hexadecimal<S: Serializer>(id: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
     let text: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
     serializer.serialize_str(&text)
-}
-
-fn text<N: ToString, S: Serializer>(number: &N, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(&number.to_string())
 }

@@ -7,13 +7,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use api::{Phase, Task};
+use flamegraph::messages::otlp::{AnyValue, KeyValue, Resource, Scope, Value};
 use sha2::{Digest as _, Sha256};
 
-use self::messages::{
-    AnyValue, KIND_INTERNAL, KeyValue, OUTCOME_ATTRIBUTE, Resource, ResourceSpans, STATUS_ERROR,
-    Scope, ScopeSpans, Span, Status, Value,
-};
 pub(crate) use self::messages::{ExportTraceServiceRequest, ExportTraceServiceResponse};
+use self::messages::{
+    KIND_INTERNAL, OUTCOME_ATTRIBUTE, ResourceSpans, STATUS_ERROR, ScopeSpans, Span, Status,
+};
 use crate::trace::end_ns;
 
 /// Most spans of one message: about 1 MB, and receivers accept 4 MB.
@@ -229,11 +229,11 @@ fn phase_attributes(phase: &Phase) -> Vec<KeyValue> {
 }
 
 fn text(key: &str, value: &str) -> KeyValue {
-    attribute(key, Value::StringValue(value.to_owned()))
+    attribute(key, Value::Text(value.to_owned()))
 }
 
 fn integer(key: &str, value: i64) -> KeyValue {
-    attribute(key, Value::IntValue(value))
+    attribute(key, Value::Int(value))
 }
 
 fn attribute(key: &str, value: Value) -> KeyValue {

@@ -1,9 +1,10 @@
 //! The messages of OTLP profiles, version v1development as of opentelemetry-proto 1.10, in protobuf and in
-//! OTLP's JSON. Indexes are those of the dictionary's tables, whose first entries are empty.
+//! OTLP's JSON. Indexes are those of the dictionary's tables, whose first entries are empty. Spans of the
+//! command line share resources, scopes and attributes with them.
 
 use prost::{Message, Oneof};
 use serde::de::{self, Visitor};
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 #[derive(Clone, PartialEq, Message, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -40,7 +41,7 @@ pub struct ResourceProfiles {
     pub scope_profiles: Vec<ScopeProfiles>,
 }
 
-#[derive(Clone, PartialEq, Message, Deserialize)]
+#[derive(Clone, PartialEq, Message, Deserialize, Serialize)]
 #[serde(default)]
 pub struct Resource {
     #[prost(message, repeated, tag = "1")]
@@ -56,7 +57,7 @@ pub struct ScopeProfiles {
     pub profiles: Vec<Profile>,
 }
 
-#[derive(Clone, PartialEq, Message, Deserialize)]
+#[derive(Clone, PartialEq, Message, Deserialize, Serialize)]
 #[serde(default)]
 pub struct Scope {
     #[prost(string, tag = "1")]
@@ -182,7 +183,7 @@ pub struct KeyValueAndUnit {
     pub value: Option<AnyValue>,
 }
 
-#[derive(Clone, PartialEq, Message, Deserialize)]
+#[derive(Clone, PartialEq, Message, Deserialize, Serialize)]
 #[serde(default)]
 pub struct KeyValue {
     #[prost(string, tag = "1")]
@@ -192,7 +193,7 @@ pub struct KeyValue {
 }
 
 /// A value. Lists, maps and bytes are no labels.
-#[derive(Clone, PartialEq, Message, Deserialize)]
+#[derive(Clone, PartialEq, Message, Deserialize, Serialize)]
 #[serde(default)]
 pub struct AnyValue {
     #[prost(oneof = "Value", tags = "1, 2, 3, 4")]
@@ -200,7 +201,7 @@ pub struct AnyValue {
     pub value: Option<Value>,
 }
 
-#[derive(Clone, PartialEq, Oneof, Deserialize)]
+#[derive(Clone, PartialEq, Oneof, Deserialize, Serialize)]
 pub enum Value {
     #[prost(string, tag = "1")]
     #[serde(rename = "stringValue")]
@@ -209,11 +210,19 @@ pub enum Value {
     #[serde(rename = "boolValue")]
     Bool(bool),
     #[prost(int64, tag = "3")]
-    #[serde(rename = "intValue", deserialize_with = "signed")]
+    #[serde(rename = "intValue", deserialize_with = "signed", serialize_with = "text")]
     Int(i64),
     #[prost(double, tag = "4")]
     #[serde(rename = "doubleValue")]
     Double(f64),
+}
+
+/// Writes a 64-bit number as OTLP's JSON has it.
+///
+/// # Errors
+/// Those of the serializer.
+pub fn text<N: ToString, S: Serializer>(number: &N, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&number.to_string())
 }
 
 /// Whether a request in JSON has members that only older layouts have.
