@@ -64,10 +64,10 @@ struct Merged {
 /// `None` if only the configuration was to be printed.
 pub(crate) fn parse() -> anyhow::Result<Option<Cli>> {
     let merged = merge(std::env::args_os().collect(), &std::env::vars_os().collect())?;
-    let matches = Cli::command().try_get_matches_from(&merged.arguments);
-    let matches = matches.unwrap_or_else(|error| exit(&error, &merged.origins));
-    let cli = Cli::from_arg_matches(&matches);
-    let cli = cli.unwrap_or_else(|error| exit(&error, &merged.origins));
+    let matches = Cli::command()
+        .try_get_matches_from(&merged.arguments)
+        .unwrap_or_else(|error| exit(&error, &merged.origins));
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| exit(&error, &merged.origins));
     match &cli.command {
         Command::Serve(serve) if serve.print_config => {
             let matches = matches.subcommand_matches(SERVE).expect("it is the command");

@@ -131,8 +131,8 @@ impl TryFrom<Table<'_>> for ParsedProfile {
         let mut ids = vec![NodeId::ROOT];
         for (number, node) in (1..=count).zip(&table.nodes) {
             let parent = node.parent;
-            let place = ids.get(parent as usize);
-            let place = *place.ok_or(ParseError::Order { node: number, parent })?;
+            let place =
+                *ids.get(parent as usize).ok_or(ParseError::Order { node: number, parent })?;
             let kind = kind_of(&node.kind).ok_or(ParseError::Kind(number))?;
             let frame: FrameId = symbols.intern(&node.frame(kind));
             let id = trie.insert_past_limit(place, frame);

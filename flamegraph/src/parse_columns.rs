@@ -89,24 +89,28 @@ impl TryFrom<Columns<'_>> for ParsedColumns {
         let mut trie = CallTrie::new(count);
         let mut ids = vec![NodeId::ROOT];
         for (node, (distance, number)) in columns.parents.iter().zip(&columns.numbers).enumerate() {
-            let parent = (node + 1).checked_sub(*distance as usize);
-            let parent = parent.filter(|parent| *parent <= node);
-            let parent = parent.ok_or(ParseError::Columns("a node has no parent before it"))?;
-            let frame = frames.get(*number as usize);
-            let frame = *frame.ok_or(ParseError::Columns("a node has no function"))?;
+            let parent = (node + 1)
+                .checked_sub(*distance as usize)
+                .filter(|parent| *parent <= node)
+                .ok_or(ParseError::Columns("a node has no parent before it"))?;
+            let frame = *frames
+                .get(*number as usize)
+                .ok_or(ParseError::Columns("a node has no function"))?;
             ids.push(trie.insert_past_limit(ids[parent], frame));
         }
         for (state, Sparse { nodes, ns }) in &columns.own {
-            let state = State::from_name(state);
-            let state = state.ok_or(ParseError::Columns("unknown state of a thread"))?;
+            let state =
+                State::from_name(state).ok_or(ParseError::Columns("unknown state of a thread"))?;
             if nodes.len() != ns.len() {
                 return Err(ParseError::Columns("weights and their nodes differ in length"));
             }
             let mut node = 0_usize;
             for (distance, ns) in nodes.iter().zip(ns) {
                 node = node.saturating_add(*distance as usize);
-                let id = ids.get(node).filter(|_| node > 0);
-                let id = id.ok_or(ParseError::Columns("a weight has no node"))?;
+                let id = ids
+                    .get(node)
+                    .filter(|_| node > 0)
+                    .ok_or(ParseError::Columns("a weight has no node"))?;
                 trie.add_weight(*id, Weight::of(state, *ns));
             }
         }

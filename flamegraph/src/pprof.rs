@@ -111,8 +111,12 @@ fn message(profile: &Profile, options: &ExportOptions) -> proto::Profile {
     let wall = tables.value_type("wall", "nanoseconds");
     let cpu = tables.value_type("cpu", "nanoseconds");
     let title = [Some(options.title.as_str()), options.subtitle.as_deref()];
-    let comment = title.into_iter().flatten().filter(|text| !text.is_empty());
-    let comment = comment.map(|text| tables.text(text)).collect();
+    let comment = title
+        .into_iter()
+        .flatten()
+        .filter(|text| !text.is_empty())
+        .map(|text| tables.text(text))
+        .collect();
     let sample = Samples::new(profile, options, &mut tables).collect();
     let range = options.range;
     proto::Profile {

@@ -27,8 +27,9 @@ pub(super) fn quota(text: &str) -> Result<QuotaArg, String> {
         format!("a quota is NAME=VALUE, such as sessions=100; names: {names}")
     })?;
     let quota: Quota = name.parse().map_err(|error: QuotaError| error.to_string())?;
-    let value = split_unit(value, &UNITS).and_then(|(number, factor)| number.checked_mul(factor));
-    let value = value.ok_or_else(|| {
+    let value = split_unit(value, &UNITS)
+        .and_then(|(number, factor)| number.checked_mul(factor))
+        .ok_or_else(|| {
         "a value is a whole number, perhaps with a unit (kB, MB, GB, KiB, MiB, GiB), such as 4MiB"
             .to_owned()
     })?;

@@ -65,8 +65,8 @@ fn with_path(url: &str) -> (String, String) {
 /// Whole seconds, because that is what pprof's endpoint takes.
 fn duration(text: &str) -> Result<Duration, String> {
     let seconds = text.strip_suffix('s').and_then(|seconds| seconds.parse().ok());
-    let every = seconds.map(Duration::from_secs);
-    let every = every.filter(|every| (EVERY_MIN..=EVERY_MAX).contains(every));
+    let every =
+        seconds.map(Duration::from_secs).filter(|every| (EVERY_MIN..=EVERY_MAX).contains(every));
     every.ok_or_else(|| "every must be from 1s to 300s".to_owned())
 }
 

@@ -61,8 +61,8 @@ fn agent_for(url: &str, timeout: Duration) -> Result<Agent, ExternalError> {
     if !is_tls {
         return Ok(config.new_agent());
     }
-    let options = ClientOptions::from_environment(None, |name| std::env::var_os(name));
-    let options = options.map_err(|error: TlsError| ClientError::from(error))?;
+    let options = ClientOptions::from_environment(None, |name| std::env::var_os(name))
+        .map_err(|error: TlsError| ClientError::from(error))?;
     Ok(tls_agent(config, host, &options)?)
 }
 
@@ -167,8 +167,10 @@ impl Receiver {
         }
         let response = request.send(body).map_err(ExternalError::Request)?;
         let status = response.status().as_u16();
-        let retry_after = response.headers().get("retry-after");
-        let retry_after = retry_after.and_then(|seconds| seconds.to_str().ok()?.parse().ok());
+        let retry_after = response
+            .headers()
+            .get("retry-after")
+            .and_then(|seconds| seconds.to_str().ok()?.parse().ok());
         let mut body = Vec::new();
         let answer = response.into_body().into_with_config().limit(u64::MAX).reader();
         answer.take(ANSWER_BYTES_MAX).read_to_end(&mut body).map_err(ExternalError::Body)?;

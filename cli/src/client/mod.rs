@@ -156,8 +156,8 @@ impl Client {
     /// # Errors
     /// [`ClientError`] if it is not reachable, rejects the request, or fails.
     pub(crate) fn get(&self, path: &str, query: &Query) -> Result<Answer, ClientError> {
-        let request = self.with_authorization(self.agent.get(self.address(path)));
-        let request = request.query_pairs(query.pairs());
+        let request =
+            self.with_authorization(self.agent.get(self.address(path))).query_pairs(query.pairs());
         self.answer(request.call())
     }
 
@@ -192,8 +192,8 @@ impl Client {
         query: &Query,
         body: &impl Serialize,
     ) -> Result<Answer, ClientError> {
-        let request = self.with_authorization(self.agent.put(self.address(path)));
-        let request = request.query_pairs(query.pairs());
+        let request =
+            self.with_authorization(self.agent.put(self.address(path))).query_pairs(query.pairs());
         self.answer(request.send_json(body))
     }
 
@@ -216,8 +216,8 @@ impl Client {
         query: &Query,
         body: &[u8],
     ) -> Result<Answer, ClientError> {
-        let request = self.with_authorization(self.agent.post(self.address(path)));
-        let request = request.query_pairs(query.pairs());
+        let request =
+            self.with_authorization(self.agent.post(self.address(path))).query_pairs(query.pairs());
         self.answer(request.header("content-type", "application/octet-stream").send(body))
     }
 
@@ -313,8 +313,12 @@ fn tls_agent(
     authority: &str,
     options: &ClientOptions,
 ) -> Result<Agent, ClientError> {
-    let host = authority.rsplit_once(':').map_or(authority, |(host, _)| host);
-    let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+    let host = authority
+        .rsplit_once(':')
+        .map_or(authority, |(host, _)| host)
+        .trim_start_matches('[')
+        .trim_end_matches(']')
+        .to_owned();
     let name = ServerName::try_from(host.clone()).map_err(|_| TlsError::Host { host })?;
     let connector = TlsConnector { config: options.config(&[b"http/1.1"])?, host: name };
     let connector = TcpConnector::default().chain(connector);

@@ -280,8 +280,8 @@ pub(super) fn summary_part(query: Query) -> Part {
 pub(super) fn task_parts(query: &Query) -> [Part; 3] {
     let longest = query.clone().with("sort", "duration").with("limit", LONGEST_MAX.to_string());
     let rows = query.clone().with("limit", TASK_RECORDS_MAX.to_string());
-    let columns = query.clone().with("format", "columns");
-    let columns = columns.with("limit", TASKS_DRAWN_MAX.to_string());
+    let columns =
+        query.clone().with("format", "columns").with("limit", TASKS_DRAWN_MAX.to_string());
     [("tasks", rows), ("longest", longest), ("columns", columns)].map(|(name, query)| Part {
         name,
         path: "tasks",

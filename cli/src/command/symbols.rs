@@ -167,8 +167,11 @@ fn fetch(args: &FetchSymbolsArgs) -> anyhow::Result<()> {
         let answer = client.get("symbols", &Query::default())?;
         let list: SymbolsAnswer = client.parse(&answer.body)?;
         let Some(fetch) = list.fetches.iter().find(|fetch| fetch.build_id == *build_id) else {
-            let file = list.files.iter().find(|file| file.build_id == *build_id);
-            let file = file.context("the collector removed the symbols again")?;
+            let file = list
+                .files
+                .iter()
+                .find(|file| file.build_id == *build_id)
+                .context("the collector removed the symbols again")?;
             return print(view::fetched(file).as_bytes());
         };
         if !fetch.problem.is_empty() {
@@ -215,8 +218,8 @@ fn temporary_file(output: &Path, purpose: &str) -> anyhow::Result<File> {
     let path = output.with_file_name(name);
     let cannot = || format!("cannot write {}", path.display());
     // Never a file of somebody else.
-    let file = File::options().read(true).write(true).create_new(true).open(&path);
-    let file = file.with_context(cannot)?;
+    let file =
+        File::options().read(true).write(true).create_new(true).open(&path).with_context(cannot)?;
     std::fs::remove_file(&path).with_context(cannot)?;
     Ok(file)
 }

@@ -44,8 +44,10 @@ pub(crate) fn examine(url: &str) -> Result<Vec<Finding>, ClientError> {
             if let Ok(profile) = client.get_json::<ProfileAnswer>("profile", &query) {
                 findings.extend(symbols(&profile));
             }
-            let query = Query::default().with("from", FAILED_FROM).with("limit", "1");
-            let query = query.with_each("outcome", FAILED);
+            let query = Query::default()
+                .with("from", FAILED_FROM)
+                .with("limit", "1")
+                .with_each("outcome", FAILED);
             if let Ok(failed) = client.get_json::<TasksAnswer>("tasks", &query) {
                 findings.push(failed_tasks(&failed));
             }
@@ -74,8 +76,12 @@ fn symbols(profile: &ProfileAnswer) -> Vec<Finding> {
     if whole_ns > 0 && share(profile.unnamed.total_ns) < UNNAMED_PERCENT_MAX {
         return vec![Finding::ok("symbols", "functions have names")];
     }
-    let modules = profile.unnamed.modules.iter().take(WORKERS_NAMED_MAX);
-    let modules = modules.filter(|module| share(module.own_ns) >= UNNAMED_PERCENT_MAX / 10.0);
+    let modules = profile
+        .unnamed
+        .modules
+        .iter()
+        .take(WORKERS_NAMED_MAX)
+        .filter(|module| share(module.own_ns) >= UNNAMED_PERCENT_MAX / 10.0);
     let finding = |module: &api::UnnamedModule| {
         let share = percentage(module.own_ns, whole_ns);
         let found = format!("{}: {share} of the time has no names", module.module);

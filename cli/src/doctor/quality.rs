@@ -131,8 +131,8 @@ pub(super) fn failed_tasks(answer: &TasksAnswer) -> Finding {
         return Finding::ok("tasks", "none failed in the last 24 h");
     };
     let key = if newest.key.is_empty() { String::new() } else { format!(" ({})", newest.key) };
-    let at = newest.stop.as_ref().unwrap_or(&newest.start);
-    let at = at.parse().map_or_else(|_| at.clone(), zone::with_zone);
+    let end = newest.stop.as_ref().unwrap_or(&newest.start);
+    let at = end.parse().map_or_else(|_| end.clone(), zone::with_zone);
     let because = match &*cause(newest) {
         "" => String::new(),
         cause => format!(": {cause}"),

@@ -197,8 +197,9 @@ impl Upload<'_> {
         &self,
         messages: ReceiverStream<v1::AgentMessage>,
     ) -> Result<Streaming<v1::CollectorMessage>, Ended> {
-        let connected = timeout(CONNECT_TIMEOUT, self.target.connect()).await;
-        let connected = connected.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+        let connected = timeout(CONNECT_TIMEOUT, self.target.connect())
+            .await
+            .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
         let sender = connected.map_err(|source| self.unreachable(source))?;
         let service = tower::service_fn(move |request| sender.clone().send_request(request));
         let origin = self.target.origin().parse::<hyper::Uri>().map_err(|error| {

@@ -108,8 +108,8 @@ fn rows(name: &NameComparison) -> [[String; 5]; 5] {
 
 fn failures(change: &FailureChange) -> [String; 5] {
     let percent = |share: f64| rounded_percent(100.0 * share);
-    let points = change.before_share.zip(change.after_share);
-    let points = points.map(|(before, after)| 100.0 * (after - before));
+    let points =
+        change.before_share.zip(change.after_share).map(|(before, after)| 100.0 * (after - before));
     let is_none = change.p_value.is_none();
     [
         "failed".to_owned(),

@@ -35,8 +35,11 @@ pub(crate) fn blocked_reason(ingest: &IngestStatus) -> Option<&str> {
 
 fn ingest_note(ingest: &IngestStatus, now: &str) -> Option<String> {
     let reason = printable(blocked_reason(ingest)?);
-    let since = ingest.since.as_deref().map(|since| format!(" (for {})", elapsed(since, now)));
-    let since = since.unwrap_or_default();
+    let since = ingest
+        .since
+        .as_deref()
+        .map(|since| format!(" (for {})", elapsed(since, now)))
+        .unwrap_or_default();
     Some(format!("ingestion is stopped{since}: {reason}; agents keep their samples and retry"))
 }
 

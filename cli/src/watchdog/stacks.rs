@@ -44,8 +44,8 @@ pub(super) fn threads() -> Vec<String> {
             let line = status.lines().find_map(|line| line.strip_prefix(name));
             line.unwrap_or_default().trim().to_owned()
         };
-        let call = read("syscall");
-        let call = call.split_whitespace().next().unwrap_or("?");
+        let system_call = read("syscall");
+        let call = system_call.split_whitespace().next().unwrap_or("?");
         let name = field("Name:");
         let id = field("Pid:");
         let state = field("State:");

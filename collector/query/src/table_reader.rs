@@ -353,9 +353,12 @@ impl<'a> TableReader<'a> {
 
     /// Notes files of the requested time that are known to be damaged.
     fn note_lost(&mut self, manifest: &Manifest, table: TableName, periods: &Range<Period>) {
-        let lost = manifest.lost.iter().map(|lost| &lost.file);
-        let lost = lost.filter(|file| file.table == table);
-        let lost = lost.filter(|file| file.from < periods.end && periods.start < file.to);
+        let lost = manifest
+            .lost
+            .iter()
+            .map(|lost| &lost.file)
+            .filter(|file| file.table == table)
+            .filter(|file| file.from < periods.end && periods.start < file.to);
         self.damaged.extend(lost.map(|file| self.tables.path_of(file)));
     }
 

@@ -314,8 +314,8 @@ fn unresolved<'f>(frame: &Frame<&'f str>) -> Option<Frame<&'f str>> {
         None => (name.strip_suffix('@')?, CodePlace::FileOffset(number)),
     };
     let offset = place.number();
-    let file = frame.module.rsplit('/').next().unwrap_or_default();
-    let file = if file.is_empty() { "[unknown]" } else { file };
+    let base_name = frame.module.rsplit('/').next().unwrap_or_default();
+    let file = if base_name.is_empty() { "[unknown]" } else { base_name };
     let kind = FrameKind::Unresolved;
     (file == name).then(|| Frame { kind, function: "", offset, ..frame.clone() })
 }

@@ -127,8 +127,10 @@ fn nodes(
             "" => "(anonymous)",
             name => name,
         };
-        let line = u32::try_from(call.line_number.saturating_add(1)).unwrap_or(0);
-        let line = if call.url.is_empty() { 0 } else { line };
+        let line = match &*call.url {
+            "" => 0,
+            _ => u32::try_from(call.line_number.saturating_add(1)).unwrap_or(0),
+        };
         let frame = builder.frame(&frame_of_label(Frame::function(frame, &call.url, line)))?;
         // Frames beyond the limit count for the deepest one.
         let is_own = !is_root && depth < FRAMES_MAX;

@@ -129,10 +129,11 @@ fn foreign_frame(name: &str) -> Frame<&str> {
     if let Some(plain) = KINDS.iter().find_map(|kind| name.strip_suffix(kind)) {
         return Frame { inlined: name.ends_with("_[i]"), ..Frame::function(plain, "", 0) };
     }
-    let source = name.strip_suffix(')').and_then(|open| open.rsplit_once(" ("));
-    let source = source.and_then(|(function, place)| {
-        let (file, line) = place.rsplit_once(':')?;
-        Some(Frame::function(function, file, line.parse().ok()?))
-    });
+    let source = name.strip_suffix(')').and_then(|open| open.rsplit_once(" (")).and_then(
+        |(function, place)| {
+            let (file, line) = place.rsplit_once(':')?;
+            Some(Frame::function(function, file, line.parse().ok()?))
+        },
+    );
     source.filter(|frame| !frame.function.is_empty()).unwrap_or(Frame::function(name, "", 0))
 }

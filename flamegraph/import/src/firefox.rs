@@ -388,10 +388,10 @@ impl<'f> Parser<'_, 'f> {
         };
         let parts = match cpu {
             Some((delta, unit_ns)) => {
-                let cpu_ns = nanoseconds(&self.builder, "a CPU time", delta, unit_ns as f64)?;
-                let cpu_ns = cpu_ns.min(weight_ns);
+                let rounded_ns =
+                    nanoseconds(&self.builder, "a CPU time", delta, unit_ns as f64)?.min(weight_ns);
                 // Numbers of the unit are rounded down.
-                let cpu_ns = if weight_ns - cpu_ns < unit_ns { weight_ns } else { cpu_ns };
+                let cpu_ns = if weight_ns - rounded_ns < unit_ns { weight_ns } else { rounded_ns };
                 [(State::Cpu, cpu_ns), (State::Other, weight_ns - cpu_ns)]
             }
             None => [(self.builder.options.state, weight_ns), (State::Other, 0)],
@@ -481,8 +481,7 @@ impl<'f> Parser<'_, 'f> {
                 })
             };
             let function = text(self, name)?;
-            let file = self.file_of(tables, func)?;
-            let file = file.map_or(Ok(""), |file| text(self, file))?;
+            let file = self.file_of(tables, func)?.map_or(Ok(""), |file| text(self, file))?;
             let line = tables.frames.line.get(index).copied().flatten().unwrap_or(0);
             let lib = self.lib_of(tables, index, func);
             let module = lib.map_or("", |lib| &lib.path);

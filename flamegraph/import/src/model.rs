@@ -180,8 +180,8 @@ impl Imported {
     #[must_use]
     pub fn tasks(&self) -> Vec<&str> {
         let ids = (1..self.trie.node_count()).map(NodeId);
-        let tops = ids.filter_map(|id| self.trie.node(id));
-        let tops = tops.filter(|(parent, _)| *parent == NodeId::ROOT);
+        let tops =
+            ids.filter_map(|id| self.trie.node(id)).filter(|(parent, _)| *parent == NodeId::ROOT);
         let frames = tops.map(|(_, frame)| self.symbols.frame(frame));
         frames.filter(|frame| frame.kind == FrameKind::Task).map(|frame| frame.function).collect()
     }

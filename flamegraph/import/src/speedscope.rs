@@ -78,9 +78,9 @@ pub(super) fn parse(content: &[u8], options: &ImportOptions) -> Result<Imported,
         // A line that is no number of 32 bits becomes 0, which is unknown.
         let line = frame.line.map_or(0, |line| line as u32);
         // Ours have no modules, but addresses begin with their names.
-        let module = frame.name.rsplit_once("+0x").filter(|_| is_ours);
-        let module = module.map_or("", |(module, _)| module);
-        let module = if module == "[unknown]" { "" } else { module };
+        let prefix =
+            frame.name.rsplit_once("+0x").filter(|_| is_ours).map_or("", |(module, _)| module);
+        let module = if prefix == "[unknown]" { "" } else { prefix };
         let function = Frame { module, ..Frame::function(&frame.name, source, line) };
         builder.frame(&frame_of_label(function))
     });
@@ -238,8 +238,8 @@ impl<'f> Parser<'_, 'f> {
 
     /// The time of a sample of a profile without a unit.
     fn sample_ns(&mut self) -> u64 {
-        let interval_ns = self.builder.options.interval_ns;
-        let interval_ns = interval_ns.unwrap_or(INTERVAL_DEFAULT.as_nanos() as u64);
+        let interval_ns =
+            self.builder.options.interval_ns.unwrap_or(INTERVAL_DEFAULT.as_nanos() as u64);
         let interval_ms = interval_ns as f64 / 1e6;
         self.builder.note(format!("a sample is {interval_ms} ms; --interval sets another time"));
         interval_ns

@@ -130,8 +130,8 @@ fn compile(pattern: &str) -> Result<Regex, SelectorError> {
     builder.build().map_err(|error| {
         let text = error.to_string();
         // A syntax error repeats the pattern in lines of its own; the last line is the reason.
-        let reason = text.lines().last().unwrap_or_default();
-        let reason = reason.strip_prefix("error: ").unwrap_or(reason).to_owned();
+        let last = text.lines().last().unwrap_or_default();
+        let reason = last.strip_prefix("error: ").unwrap_or(last).to_owned();
         SelectorError { pattern: pattern.to_owned(), reason }
     })
 }

@@ -81,8 +81,8 @@ impl ReportFile {
         let TaskColumnsAnswer { outcomes, names, first_ns, columns, .. } = &self.columns;
         let range = &self.timeline.range;
         let at = Timestamp::from_unix_ns;
-        let range = TimeRange::new(at(range.from_ns), at(range.to_ns));
-        let range = range.ok_or_else(|| invalid("its range ends before it starts"))?;
+        let range = TimeRange::new(at(range.from_ns), at(range.to_ns))
+            .ok_or_else(|| invalid("its range ends before it starts"))?;
         let count = columns.id.len();
         let lengths = [columns.earlier_us.len(), columns.duration_us.len(), columns.name.len()];
         if lengths.iter().chain([&columns.outcome.len()]).any(|length| *length != count) {
@@ -95,10 +95,15 @@ impl ReportFile {
         for task in 0..count {
             start_us = start_us.saturating_sub_unsigned(columns.earlier_us[task]);
             let duration_us = columns.duration_us[task];
-            let outcome = outcomes.get(usize::from(columns.outcome[task])).copied().flatten();
-            let outcome = outcome.ok_or_else(|| invalid("a task has an unknown outcome"))?;
-            let name = names.get(columns.name[task] as usize);
-            let name = name.ok_or_else(|| invalid("a task has no name"))?.clone();
+            let outcome = outcomes
+                .get(usize::from(columns.outcome[task]))
+                .copied()
+                .flatten()
+                .ok_or_else(|| invalid("a task has an unknown outcome"))?;
+            let name = names
+                .get(columns.name[task] as usize)
+                .ok_or_else(|| invalid("a task has no name"))?
+                .clone();
             let stop = at(start_us.saturating_add_unsigned(duration_us).saturating_mul(1_000));
             let duration_ns = duration_us.saturating_mul(1_000);
             if outcome != Outcome::Running {

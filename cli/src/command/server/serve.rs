@@ -218,8 +218,8 @@ async fn serve(args: ServeArgs) -> anyhow::Result<()> {
         limits.seal_every = short_time(milliseconds);
     }
     let adopt = adopt_options(&args, limits.owner_watch)?;
-    let certificate = args.tls_cert.zip(args.tls_key);
-    let certificate = certificate.map(|(cert, key)| CertificateFiles { cert, key });
+    let certificate =
+        args.tls_cert.zip(args.tls_key).map(|(cert, key)| CertificateFiles { cert, key });
     let client_ca = args.client_ca;
     let symbols = symbol_source(
         args.symbols,

@@ -56,8 +56,7 @@ impl Source {
         if path.extension().is_some_and(|extension| extension == DEBUG) {
             candidates.push(path.with_extension(PACKAGE));
         }
-        let package = candidates.into_iter().find(|candidate| candidate.is_file());
-        let package = package.map(|path| {
+        let package = candidates.into_iter().find(|candidate| candidate.is_file()).map(|path| {
             let file = open(&path)?;
             anyhow::Ok(Package { path, file, is_named: false })
         });

@@ -12,8 +12,9 @@ use crate::output::{print, say, say_wrapped, write_file};
 use crate::view::counted;
 
 pub(super) fn run(args: &TasksArgs, client: &Client, file: Option<&Path>) -> anyhow::Result<()> {
-    let query = base_query(args, &args.range).with("format", "firefox");
-    let query = query.with_each("limit", args.limit.map(|limit| limit.to_string()));
+    let query = base_query(args, &args.range)
+        .with("format", "firefox")
+        .with_each("limit", args.limit.map(|limit| limit.to_string()));
     let answer = client.get("tasks", &query)?;
     let fact = |name| answer.header::<u64>(name).unwrap_or(0);
     let tasks = fact("x-emberline-rows");

@@ -35,8 +35,8 @@ pub(super) fn run(args: &TasksArgs, client: &Client, file: Option<&Path>) -> any
     let (about, target) = match &args.send_to {
         Some(url) => {
             let url = traces_url(url);
-            let headers = std::env::var(HEADERS_VARIABLE).unwrap_or_default();
-            let headers = headers_of(HEADERS_VARIABLE, &headers)?;
+            let variable = std::env::var(HEADERS_VARIABLE).unwrap_or_default();
+            let headers = headers_of(HEADERS_VARIABLE, &variable)?;
             let receiver = Receiver::new(url.clone(), "application/x-protobuf", headers)?;
             let about = read_tasks(args, client, &mut |tasks| {
                 let messages = spans.messages(tasks);
@@ -70,9 +70,9 @@ pub(super) fn run(args: &TasksArgs, client: &Client, file: Option<&Path>) -> any
 /// The address of a receiver as OpenTelemetry writes it: the path is added to that of a base.
 pub(crate) fn traces_url(url: &str) -> String {
     let (base, query) = split_query(url);
-    let base = base.trim_end_matches('/');
-    let base = base.strip_suffix("/v1/traces").unwrap_or(base);
-    format!("{base}/v1/traces{query}")
+    let trimmed = base.trim_end_matches('/');
+    let collector = trimmed.strip_suffix("/v1/traces").unwrap_or(trimmed);
+    format!("{collector}/v1/traces{query}")
 }
 
 /// Headers in the form `name=value,name=value`, which a variable has.

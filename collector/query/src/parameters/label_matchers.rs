@@ -121,8 +121,10 @@ impl Rest<'_> {
         };
         // Longer operators first.
         let operators = ["=~", "!~", "!=", "="];
-        let operator = operators.into_iter().find(|operator| self.take(operator));
-        let operator = operator.ok_or_else(|| self.missing("one of =, !=, =~, !~"))?;
+        let operator = operators
+            .into_iter()
+            .find(|operator| self.take(operator))
+            .ok_or_else(|| self.missing("one of =, !=, =~, !~"))?;
         let value = self.string()?.ok_or_else(|| self.missing("a quoted value"))?;
         let comparison = match operator {
             "=~" => Comparison::Pattern(whole_pattern(&value)?),

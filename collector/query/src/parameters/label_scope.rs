@@ -128,8 +128,11 @@ fn labels_by_worker(state: &CollectorState) -> BTreeMap<String, BTreeMap<String,
     let with_labels = |worker: profiler_core::WorkerId| {
         let attributes = attributes.remove(&worker).unwrap_or_default();
         let mut labels = attributes.labels;
-        let service = labels.get(SERVICE_LABEL).or_else(|| labels.get(SHORT_SERVICE_LABEL));
-        let service = service.map_or(UNKNOWN_SERVICE, String::as_str).to_owned();
+        let service = labels
+            .get(SERVICE_LABEL)
+            .or_else(|| labels.get(SHORT_SERVICE_LABEL))
+            .map_or(UNKNOWN_SERVICE, String::as_str)
+            .to_owned();
         labels.insert(SERVICE_LABEL.to_owned(), service);
         labels.insert(WORKER_LABEL.to_owned(), worker.to_string());
         if !attributes.host.is_empty() {

@@ -49,8 +49,8 @@ impl Queries<'_> {
     /// The machines of these workers.
     pub fn hosts(&self, workers: &[WorkerId]) -> BTreeSet<String> {
         let facts = self.worker_attributes();
-        let hosts = workers.iter().filter_map(|worker| facts.get(worker));
-        let hosts = hosts.map(|facts| facts.host.clone());
+        let hosts =
+            workers.iter().filter_map(|worker| facts.get(worker)).map(|facts| facts.host.clone());
         hosts.filter(|host| !host.is_empty()).collect()
     }
 
@@ -81,8 +81,7 @@ pub(crate) struct LabelFilter {
 impl LabelFilter {
     /// The `label` parameters. No worker needs to have them.
     pub(crate) fn parse(params: &Params<'_>) -> Result<LabelFilter, QueryError> {
-        let asked = params.many("label")?.into_iter();
-        let asked = asked.map(|text| match text.split_once('=') {
+        let asked = params.many("label")?.into_iter().map(|text| match text.split_once('=') {
             Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
             _ => {
                 let allowed = LABEL_ALLOWED.to_vec();

@@ -132,8 +132,11 @@ impl Filters {
 
     /// The filter of samples; its tasks and workers must be known.
     pub(crate) fn parse(params: &Params<'_>, state: &CollectorState) -> Result<Filter, QueryError> {
-        let states = params.many("state")?.into_iter().map(state_set);
-        let states = states.reduce(|all, states| Ok(all? | states?));
+        let states = params
+            .many("state")?
+            .into_iter()
+            .map(state_set)
+            .reduce(|all, states| Ok(all? | states?));
         Ok(Filter {
             threads: params.choice("threads", &Filters::THREADS)?,
             tasks: known_tasks(params, state)?.to_vec(),

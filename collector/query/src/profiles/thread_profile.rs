@@ -372,8 +372,8 @@ fn selection(excerpt: &Excerpt, threads: &ThreadFilter) -> impl FnMut(u32) -> bo
     let mut known: KeyedMap<u32, bool> = KeyedMap::default();
     move |node| {
         *known.entry(node).or_insert_with(|| {
-            let frame = excerpt.path(excerpt.node(NodeId(node))).next();
-            let frame = frame.map(|frame| excerpt.frame(frame));
+            let frame =
+                excerpt.path(excerpt.node(NodeId(node))).next().map(|frame| excerpt.frame(frame));
             let thread = frame.filter(|frame| frame.kind == FrameKind::Thread);
             thread.is_some_and(|thread| threads.keeps(thread.function, thread.line))
         })

@@ -259,8 +259,10 @@ impl ThreadLabel {
             FrameKind::NoTask | FrameKind::Agent => None,
             _ => Some(top.function.into()),
         };
-        let phase = path.iter().find(|frame| frame.kind == FrameKind::Phase);
-        let phase = phase.map_or(EXECUTE, |frame| frame.function);
+        let phase = path
+            .iter()
+            .find(|frame| frame.kind == FrameKind::Phase)
+            .map_or(EXECUTE, |frame| frame.function);
         let thread = path.first().filter(|frame| frame.kind == FrameKind::Thread);
         let (thread, id) = thread.map_or(("[overflow]", 0), |frame| (frame.function, frame.line));
         Some(ThreadLabel {

@@ -55,8 +55,9 @@ impl Queries<'_> {
                 total.aggregated = phase.count;
                 total.phases.inside_ns = phase.duration_ns;
             } else {
-                let name = read(&self.tree).name(NodeId(node));
-                let name = name.ok_or(QueryError::UnknownNodes { rows: 1 })?;
+                let name = read(&self.tree)
+                    .name(NodeId(node))
+                    .ok_or(QueryError::UnknownNodes { rows: 1 })?;
                 let known = total.phases.by_name.entry(name).or_default();
                 known.add(phase.count, phase.duration_ns);
             }

@@ -243,8 +243,8 @@ impl Queries<'_> {
     ) -> Result<u64, QueryError> {
         let TaskQuery { range, filter, .. } = query;
         let seconds = Second::starting_in(*range);
-        let sums = snapshot.sums.iter();
-        let sums = sums.filter(|sum| counts_sum(sum, &seconds) && filter.keeps_sum(sum));
+        let sums =
+            snapshot.sums.iter().filter(|sum| counts_sum(sum, &seconds) && filter.keeps_sum(sum));
         let mut aggregated = snapshot.aggregated() + sums.map(|sum| sum.count()).sum::<u64>();
         if !filter.is_by_row() {
             stored.plan_for(seconds);

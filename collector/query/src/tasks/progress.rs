@@ -263,8 +263,8 @@ impl Queries<'_> {
         let end = query.now.shifted(nanoseconds(AHEAD_MAX));
         for (second, names) in starts {
             let start = second.start();
-            let whole = TimeRange::new(start, end.max(start.shifted(1)));
-            let whole = whole.expect("its end is later than its start");
+            let whole = TimeRange::new(start, end.max(start.shifted(1)))
+                .expect("its end is later than its start");
             let given: Vec<String> = names.iter().map(ToString::to_string).collect();
             let mut counts = self.counts_in(whole, query, &given, rows)?;
             counts.retain(|name, _| totals.contains_key(name));

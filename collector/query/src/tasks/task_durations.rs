@@ -102,19 +102,19 @@ impl Queries<'_> {
                 step.durations.add_to_buckets(group.counts.iter().copied());
             }
         })?;
-        let points = steps.iter().zip(0i64..).filter(|(step, _)| step.ended > 0);
-        let points = points.map(|(step, index)| {
-            let [p50_ns, p90_ns, p99_ns] = quantiles_ns(&step.durations);
-            let start = layout.first.shifted(index.saturating_mul(*step_ns as i64));
-            api::DurationPoint {
-                start_ns: start.unix_ns(),
-                ended: step.ended,
-                failed: step.failed,
-                p50_ns,
-                p90_ns,
-                p99_ns,
-            }
-        });
+        let points =
+            steps.iter().zip(0i64..).filter(|(step, _)| step.ended > 0).map(|(step, index)| {
+                let [p50_ns, p90_ns, p99_ns] = quantiles_ns(&step.durations);
+                let start = layout.first.shifted(index.saturating_mul(*step_ns as i64));
+                api::DurationPoint {
+                    start_ns: start.unix_ns(),
+                    ended: step.ended,
+                    failed: step.failed,
+                    p50_ns,
+                    p90_ns,
+                    p99_ns,
+                }
+            });
         let points = points.collect();
         let range = ended.range(*range);
         Ok(TaskDurations { range, step_ns: *step_ns, points, damaged: ended.damaged() })

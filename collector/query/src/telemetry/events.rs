@@ -35,8 +35,8 @@ impl EventFilter {
         let kinds = EventKind::ALL.map(|kind| (kind.name(), kind));
         let chosen = params.many("kind")?.into_iter().map(|name| choose("kind", name, &kinds));
         let outcomes = Outcome::ALL.map(|outcome| (outcome.name(), outcome));
-        let ended = params.many("outcome")?.into_iter();
-        let ended = ended.map(|name| choose("outcome", name, &outcomes));
+        let ended =
+            params.many("outcome")?.into_iter().map(|name| choose("outcome", name, &outcomes));
         let texts = |texts: Vec<&str>| texts.into_iter().map(str::to_owned).collect();
         Ok(EventFilter {
             kinds: chosen.collect::<Result<_, _>>()?,

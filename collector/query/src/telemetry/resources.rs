@@ -69,8 +69,8 @@ impl ResourceQuery {
             runs.iter().map(|run| span_of_run(run, now)).collect()
         };
         let measures = Resource::ALL.map(|resource| (resource.name(), resource));
-        let chosen = params.many("measure")?.into_iter();
-        let chosen = chosen.map(|name| choose("measure", name, &measures));
+        let chosen =
+            params.many("measure")?.into_iter().map(|name| choose("measure", name, &measures));
         let longest = spans.iter().map(|(_, range)| range.length_ns()).max().unwrap_or(1);
         Ok(ResourceQuery {
             range: spans

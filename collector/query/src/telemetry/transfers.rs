@@ -76,8 +76,10 @@ impl TransferQuery {
         let params = Params::new(pairs, &names)?;
         let (range, _) = asked_range(&params, state, now)?;
         let directions = Direction::ALL.map(|direction| (direction.name(), direction));
-        let chosen = params.many("direction")?.into_iter();
-        let chosen = chosen.map(|name| choose("direction", name, &directions));
+        let chosen = params
+            .many("direction")?
+            .into_iter()
+            .map(|name| choose("direction", name, &directions));
         let texts = |texts: Vec<&str>| texts.into_iter().map(str::to_owned).collect();
         let summary = params.choice("summary", &[("false", false), ("true", true)])?;
         let formats = if summary { &TableFormat::CHOICES[..1] } else { &TableFormat::CHOICES[..] };
@@ -188,8 +190,10 @@ impl Queries<'_> {
         sums: &mut Sums,
     ) -> Result<(), QueryError> {
         let links = self.tables.links();
-        let kept = links.iter().zip(1u32..);
-        let kept = kept.filter(|((peer, type_name), _)| filter.keeps_link(peer, type_name));
+        let kept = links
+            .iter()
+            .zip(1u32..)
+            .filter(|((peer, type_name), _)| filter.keeps_link(peer, type_name));
         let kept: Vec<NodeId> = kept.map(|(_, number)| NodeId(number)).collect();
         let numbers = stored.worker_numbers(&filter.workers);
         let workers = self.tables.worker_ids();

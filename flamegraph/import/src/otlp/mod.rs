@@ -325,8 +325,10 @@ impl<'d> Converter<'d> {
             let Some(value) = attribute.value.as_ref().and_then(text) else { continue };
             by_key.insert(key(self.dictionary, attribute)?, value);
         }
-        let build_id = BUILD_ID_KEYS.iter().find_map(|key| by_key.get(key));
-        let build_id = build_id.map_or(0, |build_id| self.text(build_id));
+        let build_id = BUILD_ID_KEYS
+            .iter()
+            .find_map(|key| by_key.get(key))
+            .map_or(0, |build_id| self.text(build_id));
         let id = self.profile.mapping.len() as u64 + 1;
         let filename = self.text_at(mapping.filename_strindex)?;
         self.profile.mapping.push(proto::Mapping {
@@ -346,8 +348,8 @@ impl<'d> Converter<'d> {
         if let Some(id) = self.functions.get(&index) {
             return Ok(*id);
         }
-        let function = entry("function", &self.dictionary.function_table, index)?;
-        let function = function.copied().unwrap_or_default();
+        let function =
+            entry("function", &self.dictionary.function_table, index)?.copied().unwrap_or_default();
         let name = match function.name_strindex {
             0 => function.system_name_strindex,
             name => name,

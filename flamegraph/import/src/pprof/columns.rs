@@ -113,10 +113,10 @@ impl<'t> Measure<'t> {
         let pick = |meaning| types.pick(meaning);
         let [cpu, wall] = [Meaning::Cpu, Meaning::Wall].map(pick);
         let [off_cpu, lock] = [Meaning::OffCpu, Meaning::LockWait].map(pick);
-        let unknown = columns.iter().rev().find(|column| column.meaning == Meaning::Unknown);
+        let last_unknown = columns.iter().rev().find(|column| column.meaning == Meaning::Unknown);
         let unknown = pick(Meaning::Unknown)
             .filter(|column| column.name == types.default)
-            .or(unknown.copied());
+            .or(last_unknown.copied());
         let measure = match (wall, off_cpu.or(lock), unknown) {
             (Some(whole), ..) => Measure::Whole { whole, cpu, tells_cpu: types.tells_cpu },
             (None, wait, _) if wait.is_some() || cpu.is_some() => Measure::Parts { cpu, wait },
@@ -253,8 +253,11 @@ impl<'t> Types<'t> {
         if measures_time && !has_values {
             return ImportError::Empty { format: builder.format };
         }
-        let named = self.all.iter().filter(|(_, has_value)| *has_value || !measures_time);
-        let named = named.map(|([name, unit], _)| echo(&format!("{name}/{unit}")));
+        let named = self
+            .all
+            .iter()
+            .filter(|(_, has_value)| *has_value || !measures_time)
+            .map(|([name, unit], _)| echo(&format!("{name}/{unit}")));
         let mut found = named.collect::<Vec<_>>().join(", ");
         if measures_time {
             found = format!("only values of {found}");
@@ -307,8 +310,7 @@ impl Period {
     fn of(builder: &Builder<'_>, tables: &Tables<'_>) -> Result<Option<Period>, ImportError> {
         let kind = tables.period_type.unwrap_or(proto::ValueType { kind: 0, unit: 0 });
         let unit_ns = unit_ns(tables.text(builder, kind.unit)?);
-        let meaning = Meaning::of(tables.text(builder, kind.kind)?);
-        let meaning = meaning.filter(|_| unit_ns.is_some());
+        let meaning = Meaning::of(tables.text(builder, kind.kind)?).filter(|_| unit_ns.is_some());
         if let Some(unit_ns) = builder.options.interval_ns {
             return Ok(Some(Period { unit_ns, meaning: meaning.unwrap_or(Meaning::Unknown) }));
         }
