@@ -27,5 +27,5 @@ fn count_primes(limit: u64) -> usize {
 
 fn is_prime(number: u64) -> bool {
     let mut divisors = (2..).take_while(|divisor| divisor * divisor <= number);
-    divisors.all(|divisor| !number.is_multiple_of(divisor))
+    divisors.all(|divisor| number % divisor != 0)
 }

@@ -282,12 +282,14 @@ impl AgentBuilder {
         if !(CPU_LIMIT_MIN..=CPU_LIMIT_MAX).contains(&self.cpu_limit) {
             return Err(StartError::CpuLimit { part: self.cpu_limit });
         }
-        if let Some(interval) = self.resource_interval
-            && !(RESOURCE_INTERVAL_MIN..=RESOURCE_INTERVAL_MAX).contains(&interval)
-        {
-            return Err(StartError::ResourceInterval { interval });
+        match self.resource_interval {
+            Some(interval)
+                if !(RESOURCE_INTERVAL_MIN..=RESOURCE_INTERVAL_MAX).contains(&interval) =>
+            {
+                Err(StartError::ResourceInterval { interval })
+            }
+            _ => Ok(worker),
         }
-        Ok(worker)
     }
 
     /// Returns the sampler's part of settings that have passed the check.

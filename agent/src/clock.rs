@@ -32,13 +32,13 @@ impl Anchor {
         let monotonic_ns = self::monotonic_ns();
         // Below 2^63 for centuries, as is the real time.
         Anchor {
-            monotonic_to_real_ns: real_ns().saturating_sub(monotonic_ns.cast_signed()),
+            monotonic_to_real_ns: real_ns().saturating_sub(monotonic_ns as i64),
             shift: SHIFT.get().map(|shift| (*shift, monotonic_ns)),
         }
     }
 
     fn at(&self, monotonic_ns: u64) -> Timestamp {
-        let real_ns = self.monotonic_to_real_ns.saturating_add(monotonic_ns.cast_signed());
+        let real_ns = self.monotonic_to_real_ns.saturating_add(monotonic_ns as i64);
         let right = Timestamp::from_unix_ns(real_ns);
         match &self.shift {
             None => right,
@@ -72,8 +72,8 @@ impl ClockShift {
     #[cold]
     fn after(self, now_ns: u64, start_ns: u64) -> i64 {
         let since_ns = i128::from(now_ns) - i128::from(start_ns);
-        let leapt = self.leap.filter(|(after, _)| since_ns >= after.as_nanos().cast_signed());
-        let leap_ns = leapt.map_or(0, |(_, by)| by.as_nanos().cast_signed());
+        let leapt = self.leap.filter(|(after, _)| since_ns >= after.as_nanos() as i128);
+        let leap_ns = leapt.map_or(0, |(_, by)| by.as_nanos() as i128);
         let drift_ns = since_ns * i128::from(self.drift_ppm) / 1_000_000;
         i64::try_from(i128::from(self.offset_ns) + drift_ns + leap_ns).unwrap_or(i64::MAX)
     }

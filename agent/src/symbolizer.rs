@@ -187,7 +187,8 @@ impl Symbolizer {
     fn push_without_samples(&mut self, start: Timestamp, sink: &mut dyn Sink) -> Timestamp {
         let now = clock::now();
         let anything = self.ledger.has_changes() || !self.telemetry.is_empty();
-        if anything && let Some(range) = TimeRange::new(start, now) {
+        let range = TimeRange::new(start, now).filter(|_| anything);
+        if let Some(range) = range {
             // Without samples no ticks are expected.
             let span = Span { range, quantum_ns: 1, ticks: Ticks::default() };
             sink.push(self.with_rows(Batch::of_samples(span, Delta::default(), Delta::default())));

@@ -3,8 +3,8 @@
 //! sequences start, in 12 bytes each.
 
 use gimli::{
-    AttributeValue, DebugInfoOffset, Dwarf, Reader, Result, Unit, UnitOffset, UnitRef,
-    UnitSectionOffset,
+    AttributeValue, DebugInfoOffset, DebugTypesOffset, Dwarf, Reader, Result, Unit, UnitOffset,
+    UnitRef, UnitSectionOffset,
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -94,6 +94,14 @@ impl<R: Reader<Offset = usize>> Default for LastUnit<R> {
     }
 }
 
+/// Where a unit begins in its section.
+pub(crate) fn unit_offset<R: Reader<Offset = usize>>(header: &gimli::UnitHeader<R>) -> usize {
+    match header.offset() {
+        UnitSectionOffset::DebugInfoOffset(DebugInfoOffset(offset)) => offset,
+        UnitSectionOffset::DebugTypesOffset(DebugTypesOffset(offset)) => offset,
+    }
+}
+
 impl DebugInfo {
     /// Knows nothing.
     #[must_use]
@@ -110,7 +118,7 @@ impl DebugInfo {
         for _ in 0..UNITS_MAX {
             // Beyond a damaged header nothing can be found.
             let Ok(Some(header)) = headers.next() else { break };
-            let UnitSectionOffset(offset) = header.offset();
+            let offset = unit_offset(&header);
             if known.contains(&offset) || units.len() >= UNIT_RANGES_MAX {
                 continue;
             }
@@ -142,7 +150,8 @@ impl DebugInfo {
             return Ok(Locations::default());
         };
         if last.0.as_ref().is_none_or(|(offset, _)| *offset != range.target) {
-            let header = sections.unit_header(DebugInfoOffset(range.target as usize))?;
+            let header =
+                sections.debug_info.header_from_offset(DebugInfoOffset(range.target as usize))?;
             if header.unit_length() > UNIT_BYTES_MAX {
                 return Ok(Locations::default());
             }

@@ -11,7 +11,7 @@ pub(crate) const INLINED_MAX: usize = 64;
 /// Most ranges of one entry.
 pub(crate) const RANGES_MAX: usize = 10_000;
 
-pub(crate) type Entries<'u, R> = EntriesRaw<'u, R>;
+pub(crate) type Entries<'u, R> = EntriesRaw<'u, 'u, R>;
 type Attribute<R> = AttributeValue<R>;
 
 /// One function at an address.
@@ -193,7 +193,7 @@ pub(crate) fn functions_at<R: Reader<Offset = usize>>(
     let mut entries = unit.entries_raw(Some(offset))?;
     let mut depth = entries.next_depth();
     let Some(abbreviation) = entries.read_abbreviation()? else {
-        return Err(Error::NoEntryAtGivenOffset(offset.0 as u64));
+        return Err(Error::NoEntryAtGivenOffset);
     };
     let compiled = Attributes::read(&mut entries, abbreviation)?;
     let mut origins = Origins::of_few();

@@ -127,10 +127,10 @@ pub(crate) fn file_name<R: Reader<Offset = usize>>(
         path = text(folder)?;
     }
     // The folder with index 0 is the one of the compilation, which is already there.
-    if (header.version() >= 5 || file.directory_index() != 0)
-        && let Some(folder) = file.directory(header)
-    {
-        push(&mut path, &part(folder)?);
+    if header.version() >= 5 || file.directory_index() != 0 {
+        if let Some(folder) = file.directory(header) {
+            push(&mut path, &part(folder)?);
+        }
     }
     push(&mut path, &part(file.path_name())?);
     Ok(path)

@@ -3,12 +3,10 @@
 
 use std::rc::Rc;
 
-use gimli::{
-    AttributeValue, DebugInfoOffset, Reader, Result, Unit, UnitOffset, UnitRef, UnitSectionOffset,
-};
+use gimli::{AttributeValue, DebugInfoOffset, Reader, Result, Unit, UnitOffset, UnitRef};
 use rustc_hash::FxHashMap;
 
-use crate::debug_info::{Sections, UNITS_MAX};
+use crate::debug_info::{Sections, UNITS_MAX, unit_offset};
 use crate::functions::{Attributes, Location};
 
 /// Most steps from an entry to the one that has its name.
@@ -119,7 +117,7 @@ impl<R: Reader<Offset = usize>> Origins<R> {
         let unit = match self.units.get(&key) {
             Some(unit) => unit.clone(),
             None => {
-                let header = sections.unit_header(DebugInfoOffset(start))?;
+                let header = sections.debug_info.header_from_offset(DebugInfoOffset(start))?;
                 let unit = Rc::new(sections.unit(header)?);
                 if self.units.len() == UNITS_KEPT_MAX {
                     self.units.clear();
@@ -149,7 +147,7 @@ impl<R: Reader<Offset = usize>> Origins<R> {
         let mut headers = sections.units();
         for _ in 0..UNITS_MAX {
             let Some(header) = headers.next()? else { break };
-            let UnitSectionOffset(start) = header.offset();
+            let start = unit_offset(&header);
             let Some(within) = offset.checked_sub(start) else { break };
             if within < header.length_including_self() {
                 return Ok(Some(start));
@@ -163,11 +161,9 @@ impl<R: Reader<Offset = usize>> Origins<R> {
 fn starts_of<R: Reader<Offset = usize>>(sections: &Sections<R>) -> Vec<usize> {
     let mut starts = Vec::new();
     let mut headers = sections.units();
-    while starts.len() < UNITS_MAX
-        && let Ok(Some(header)) = headers.next()
-    {
-        let UnitSectionOffset(start) = header.offset();
-        starts.push(start);
+    while starts.len() < UNITS_MAX {
+        let Ok(Some(header)) = headers.next() else { break };
+        starts.push(unit_offset(&header));
     }
     starts
 }

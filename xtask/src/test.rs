@@ -6,6 +6,7 @@
 
 mod beside;
 mod commands;
+mod published;
 mod setup;
 pub(crate) mod table;
 
@@ -82,6 +83,10 @@ enum Step {
     Bench,
     /// With `--all`: packages of the crates that are published.
     Package,
+    /// With `--all`: the published crates, compiled with the oldest compiler that they support.
+    OldestRust,
+    /// With `--all`: the API of the published crates, compared with the newest release.
+    Semver,
     /// With `--all`: the golden store, read with DuckDB; exported profiles, read with `go tool pprof` and others.
     Readers,
     /// With `--all`: clients of other profilers from PyPI and npm, against a collector.
@@ -234,6 +239,8 @@ impl Step {
                 forget_packages(&cargo_home()?)?;
                 in_turn(&[CLEAN_PACKAGES, PACKAGE])
             }
+            Step::OldestRust => published::check_oldest_rust().map(unless_missing),
+            Step::Semver => published::check_semver().map(unless_missing),
             Step::Readers => readers::run().map(unless_missing),
             Step::Clients => {
                 let built = light()?.join("emberline");

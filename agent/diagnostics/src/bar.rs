@@ -161,9 +161,8 @@ impl Callback for ProgressBar {
         let Some(drawer) = drawer else { return };
         let elapsed = drawer.started.elapsed();
         lock(&self.drawing).last_duration = elapsed;
-        if let Some(mut pen) = drawer.stop()
-            && elapsed >= self.style.minimum
-        {
+        let pen = drawer.stop().filter(|_| elapsed >= self.style.minimum);
+        if let Some(mut pen) = pen {
             let fraction = if failed { fraction(state.counts()) } else { 1.0 };
             pen.draw(fraction, elapsed);
             pen.end_line();

@@ -139,9 +139,10 @@ pub struct Scope {
 impl Drop for Scope {
     fn drop(&mut self) {
         // A forked child has a copy of this, but no callbacks.
-        if self.generation == fork_generation()
-            && let Some(entry) = registry::remove(self.number)
-        {
+        if self.generation != fork_generation() {
+            return;
+        }
+        if let Some(entry) = registry::remove(self.number) {
             entry.call("exit", |callback| callback.exit());
         }
     }

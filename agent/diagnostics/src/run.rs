@@ -239,9 +239,9 @@ impl State {
 
     pub(super) fn count_end(&self, name: &Arc<str>, failed: bool) {
         // A name that stopped counting since the task started has no running tasks.
-        if let Some(counts) = lock(&self.0.tasks).by_name.get_mut(name)
-            && counts.running > 0
-        {
+        let mut tasks = lock(&self.0.tasks);
+        let counts = tasks.by_name.get_mut(name);
+        if let Some(counts) = counts.filter(|counts| counts.running > 0) {
             counts.running -= 1;
             counts.finished += 1;
             counts.failed += u64::from(failed);

@@ -82,7 +82,7 @@ fn ended_children_ns() -> u64 {
 fn processor_ns(process: u32) -> Option<u64> {
     // The ended children first: see `measure`.
     let ended_ns = stat(process)?.ended_children_ns;
-    let clock = clock_getcpuclockid(Pid::from_raw(process.cast_signed())).ok()?;
+    let clock = clock_getcpuclockid(Pid::from_raw(process as i32)).ok()?;
     Some(ended_ns + cpu_clock_ns(clock)?)
 }
 

@@ -71,5 +71,5 @@ impl Batch {
 
 fn is_in_quanta(delta: &Delta, quantum_ns: u64) -> bool {
     let mut entries = delta.entries().iter();
-    quantum_ns > 0 && entries.all(|(_, _, weight)| weight.is_multiple_of(quantum_ns))
+    quantum_ns > 0 && entries.all(|(_, _, weight)| weight % quantum_ns == 0)
 }

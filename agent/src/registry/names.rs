@@ -94,14 +94,14 @@ impl CachedNames {
             return None;
         }
         let recent = &mut self.recent[name.as_ptr().addr() % RECENT_NAMES];
-        if let Some((recent, id)) = recent
-            && **recent == *name
-        {
-            return Some(*id);
+        match recent {
+            Some((recent, id)) if **recent == *name => Some(*id),
+            _ => {
+                let (name, id) = self.ids.get_key_value(name)?;
+                *recent = Some((name.clone(), *id));
+                Some(*id)
+            }
         }
-        let (name, id) = self.ids.get_key_value(name)?;
-        *recent = Some((name.clone(), *id));
-        Some(*id)
     }
 
     fn insert(&mut self, name: &str, id: NameId) {

@@ -9,7 +9,9 @@
 //!                                   └──── lines ── emberline-pipe ◀──┘ stdout, stderr
 //! ```
 
-use std::io::{self, BufRead as _, BufReader, PipeReader, Read as _};
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -155,13 +157,14 @@ struct Running {
 fn launch(mut command: Command, events: Sender<Event>) -> Result<Running, ReportError> {
     let program = PathBuf::from(command.get_program());
     let failed = |source| ReportError::Program { program, source };
-    let spawned = io::pipe().and_then(|(output, writer)| {
-        let stdout = writer.try_clone()?;
+    let spawned = UnixStream::pair().and_then(|(output, writer)| {
+        let stdout = OwnedFd::from(writer.try_clone()?);
+        let stderr = OwnedFd::from(writer);
         // A process group of its own: Ctrl-C ends the host, whose end is that of the program's input.
-        command.stdin(Stdio::piped()).stdout(stdout).stderr(writer).process_group(0);
+        command.stdin(Stdio::piped()).stdout(stdout).stderr(stderr).process_group(0);
         Ok((command.spawn()?, output))
     });
-    // With its ends of the pipe, or else the output would never end.
+    // With its ends of the stream, or else the output would never end.
     drop(command);
     let (mut child, output) = spawned.map_err(failed)?;
     let stdin = child.stdin.take();
@@ -174,7 +177,7 @@ fn launch(mut command: Command, events: Sender<Event>) -> Result<Running, Report
     Ok(running)
 }
 
-fn read_lines(output: PipeReader, events: &Sender<Event>) {
+fn read_lines(output: UnixStream, events: &Sender<Event>) {
     let lines = BufReader::new(output.take(OUTPUT_BYTES_MAX)).lines();
     for line in lines.map_while(Result::ok) {
         // Fails only if nobody waits any longer.

@@ -58,15 +58,19 @@ impl Default for Cgroup {
 
 impl Cgroup {
     pub(super) fn read(&mut self, reading: &mut Reading) {
-        if self.readings.is_multiple_of(MEMBERSHIP_READS)
-            && let Some(membership) = self.membership.read()
-            && membership != self.chosen_for
-        {
-            self.files = Files::choose(membership, MOUNT);
-            self.chosen_for = membership.to_owned();
+        if self.readings % MEMBERSHIP_READS == 0 {
+            self.update_membership();
         }
         self.readings = self.readings.wrapping_add(1);
         self.files.read(reading);
+    }
+
+    fn update_membership(&mut self) {
+        let Some(membership) = self.membership.read() else { return };
+        if membership != self.chosen_for {
+            self.files = Files::choose(membership, MOUNT);
+            self.chosen_for = membership.to_owned();
+        }
     }
 }
 

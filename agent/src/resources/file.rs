@@ -46,7 +46,7 @@ impl SystemFile {
             self.absent = ABSENT_READS;
             return None;
         }
-        str::from_utf8(&self.text).ok()
+        std::str::from_utf8(&self.text).ok()
     }
 
     /// Returns its number; `None` if it contains anything else.
@@ -55,9 +55,8 @@ impl SystemFile {
     }
 
     fn read_text(&mut self) -> bool {
-        if let Some(file) = self.open_file.as_ref().and_then(CheckedFile::if_same)
-            && read_whole(file, &mut self.text)
-        {
+        let open_file = self.open_file.as_ref().and_then(CheckedFile::if_same);
+        if open_file.is_some_and(|file| read_whole(file, &mut self.text)) {
             return true;
         }
         let opened = File::open(&self.path).ok().and_then(CheckedFile::new);

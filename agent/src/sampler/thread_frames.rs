@@ -67,9 +67,7 @@ impl ThreadFrames {
 
     fn frame_of(&mut self, tree: &mut AddressTrie, thread: &mut Thread) -> Result<FrameId, Full> {
         let is_young = thread.age_ns() < YOUNG_NS;
-        if let Some(known) = thread.frame
-            && (known.is_final || is_young)
-        {
+        if let Some(known) = thread.frame.filter(|known| known.is_final || is_young) {
             return Ok(known.frame);
         }
         let name = match (&thread.cell, thread.first_name.take()) {
@@ -140,11 +138,11 @@ impl ThreadFrames {
             if let Some(node) = self.nodes.get(&(above, frame)) {
                 return Ok(*node);
             }
-            if self.nodes.len() < NODES_MAX
-                && let Ok(node) = tree.trie.insert(above, frame)
-            {
-                self.nodes.insert((above, frame), node);
-                return Ok(node);
+            if self.nodes.len() < NODES_MAX {
+                if let Ok(node) = tree.trie.insert(above, frame) {
+                    self.nodes.insert((above, frame), node);
+                    return Ok(node);
+                }
             }
         }
         let others = tree.frame_id(AddressFrame::Thread { name: OTHER_THREADS.into(), id: 0 })?;

@@ -430,8 +430,10 @@ impl Sampler {
     /// Adds a thread whose time counts from `since_ns`. `is_old`: it may have run before that.
     fn add_thread(&mut self, id: u32, since_ns: u64, is_old: bool) {
         let mut thread = Thread::new(id, since_ns);
-        if is_old && let Some(cpu_ns) = process::thread_cpu_ns(id) {
-            thread.time.reset(since_ns, cpu_ns);
+        if is_old {
+            if let Some(cpu_ns) = process::thread_cpu_ns(id) {
+                thread.time.reset(since_ns, cpu_ns);
+            }
         }
         let Some(thread) = self.threads.insert(thread) else {
             return;

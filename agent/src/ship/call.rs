@@ -262,13 +262,14 @@ fn check_response(response: Response<RecvStream>) -> Result<RecvStream, CallErro
 
 fn check_status(headers: &HeaderMap) -> Result<(), CallError> {
     let text = |name: &str| headers.get(name).map(|value| value.as_bytes());
-    let code = text("grpc-status").and_then(|it| str::from_utf8(it).ok()?.parse().ok());
+    let code = text("grpc-status").and_then(|it| std::str::from_utf8(it).ok()?.parse().ok());
     match code {
         None | Some(0) => Ok(()),
         Some(code) => {
             let message = percent_decoded(text("grpc-message").unwrap_or_default());
             let message = printable(&message);
-            let delay_ms = text("grpc-retry-pushback-ms").and_then(|it| str::from_utf8(it).ok());
+            let delay_ms =
+                text("grpc-retry-pushback-ms").and_then(|it| std::str::from_utf8(it).ok());
             let retry_after = delay_ms.and_then(|it| it.parse().ok()).map(Duration::from_millis);
             Err(CallError::Status(Status { code, message, retry_after }))
         }
@@ -280,7 +281,7 @@ fn percent_decoded(text: &[u8]) -> String {
     let mut decoded = Vec::with_capacity(text.len());
     let mut rest = text;
     while let Some((first, tail)) = rest.split_first() {
-        let digits = tail.get(..2).and_then(|digits| str::from_utf8(digits).ok());
+        let digits = tail.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
         let code = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
         match code.filter(|_| *first == b'%') {
             Some(code) => {

@@ -281,9 +281,10 @@ impl Outbox {
     /// # Errors
     /// If it is not the answer that is due; then nothing changes.
     pub(crate) fn refuse(&mut self, seq: u64) -> Result<(), UnexpectedAnswer> {
-        if self.is_due(seq)?
-            && let Some(flush) = self.remove_answered(seq)
-        {
+        if !self.is_due(seq)? {
+            return Ok(());
+        }
+        if let Some(flush) = self.remove_answered(seq) {
             self.refused_ns = self.refused_ns.saturating_add(flush.weight_ns);
             let telemetry = flush.batch.telemetry.count() as u64;
             self.lost_telemetry = self.lost_telemetry.saturating_add(telemetry);
@@ -324,9 +325,8 @@ impl Outbox {
             return Err(UnknownSeq { acked_seq, sent: self.next_seq - 1 });
         }
         // Stored, but the acknowledgment was lost with an earlier stream.
-        while let Some(seq) = self.in_flight.front().map(|flush| flush.seq)
-            && seq <= acked_seq
-        {
+        let first_seq = |outbox: &Outbox| outbox.in_flight.front().map(|flush| flush.seq);
+        while let Some(seq) = first_seq(self).filter(|seq| *seq <= acked_seq) {
             self.deliver(seq);
         }
         // A restored older state may have flushes that a newer one rejected.
@@ -457,7 +457,9 @@ impl Outbox {
         }
         let rows = Batch { tasks, telemetry, ..Batch::default() };
         // A collector that restarts repeatedly must not fill the outbox with the same rows.
-        let batch = match self.waiting.pop_front_if(|front| front.span.is_none()) {
+        let has_rows_only = self.waiting.front().is_some_and(|front| front.span.is_none());
+        let rows_only = if has_rows_only { self.waiting.pop_front() } else { None };
+        let batch = match rows_only {
             Some(front) => {
                 self.waiting_bytes -= front.bytes();
                 rows.merge(front)
@@ -478,9 +480,10 @@ impl Outbox {
             self.merge_shortest();
         }
         let excess = self.bytes().saturating_sub(self.limits.outbox_bytes_max);
-        if excess > 0
-            && let Some(only) = self.waiting.front_mut()
-        {
+        if excess == 0 {
+            return;
+        }
+        if let Some(only) = self.waiting.front_mut() {
             let before = only.bytes();
             self.lost_telemetry = self.lost_telemetry.saturating_add(only.shed_telemetry(excess));
             let excess = excess.saturating_sub(before - only.bytes());

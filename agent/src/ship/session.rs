@@ -155,10 +155,10 @@ impl<'a> Session<'a> {
             self.ready = self.next_control().or_else(|| self.next_flush());
         }
         let needs = self.ready.as_ref()?.needs;
-        if !self.has_dictionary(needs)
-            && let Some(dictionary) = self.next_dictionary()
-        {
-            return Some(message(agent_message::Kind::Dictionary(dictionary)));
+        if !self.has_dictionary(needs) {
+            if let Some(dictionary) = self.next_dictionary() {
+                return Some(message(agent_message::Kind::Dictionary(dictionary)));
+            }
         }
         Some(message(match self.ready.take()?.kind {
             agent_message::Kind::Flush(flush) => {

@@ -170,10 +170,10 @@ impl Link {
             if matches!(error, StreamError::Session(_)) {
                 self.backoff.raise();
             }
-            if let StreamError::Call(CallError::Status(status)) = &error
-                && let Some(delay) = status.retry_after
-            {
-                self.backoff.wait_at_least(delay);
+            if let StreamError::Call(CallError::Status(status)) = &error {
+                if let Some(delay) = status.retry_after {
+                    self.backoff.wait_at_least(delay);
+                }
             }
             let error = error.to_string();
             *lock(&self.shared.last_error) = error.clone();
@@ -469,7 +469,8 @@ impl<N: Network> Stream<'_, N> {
     /// Sends the next message. Returns whether that was Goodbye.
     fn send_next(&mut self, clock: &dyn AgentClock) -> Result<bool, StreamError> {
         let is_late = self.is_late();
-        if !is_late && let Some(next) = self.session.next_message(clock.now()) {
+        let next = if is_late { None } else { self.session.next_message(clock.now()) };
+        if let Some(next) = next {
             self.call.send(&stamp(next, clock, &mut self.codec))?;
             return Ok(false);
         }

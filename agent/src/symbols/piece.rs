@@ -15,11 +15,10 @@ const MODULES_MAX: usize = 1_024;
 impl Resolver {
     /// A collector may ask for the symbols of this module from now on.
     pub(super) fn note_sampled(&mut self, module: Option<&Arc<CodeModule>>) {
-        if let Some(module) = module
-            && !module.build_id.is_empty()
-            && self.sampled.len() < MODULES_MAX
-            && !self.sampled.contains_key(&module.build_id)
-        {
+        let Some(module) = module.filter(|module| !module.build_id.is_empty()) else {
+            return;
+        };
+        if self.sampled.len() < MODULES_MAX && !self.sampled.contains_key(&module.build_id) {
             self.sampled.insert(module.build_id.clone(), module.clone());
         }
     }

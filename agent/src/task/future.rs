@@ -183,9 +183,8 @@ impl State {
     }
 
     fn start(&mut self) {
-        if let State::Waiting(task) = self
-            && let Some(running) = task.begin()
-        {
+        let State::Waiting(task) = self else { return };
+        if let Some(running) = task.begin() {
             *self = State::Running(running);
         }
     }

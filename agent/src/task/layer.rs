@@ -216,7 +216,10 @@ where
         let Some(span) = context.span(id) else { return };
         let Some(task) = own_task(&span) else { return };
         let panicked = span::leave(task);
-        if panicked && let Some(task) = span.extensions_mut().get_mut::<SpanTask>() {
+        if !panicked {
+            return;
+        }
+        if let Some(task) = span.extensions_mut().get_mut::<SpanTask>() {
             task.panicked = true;
         }
     }

@@ -138,9 +138,8 @@ impl Running {
             drop(link);
             return cell.spill.add_task(name, outcome, start, stop);
         }
-        if let Some(origin) = self.thread.take()
-            && !Arc::ptr_eq(&origin, &link.cell.thread)
-        {
+        let origin = self.thread.take();
+        if let Some(origin) = origin.filter(|origin| !Arc::ptr_eq(origin, &link.cell.thread)) {
             self.detail().started_on = Some(origin);
         }
         let key = self.key.take();

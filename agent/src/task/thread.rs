@@ -221,18 +221,14 @@ impl Thread {
     /// that it interrupted continues.
     pub(super) fn leave(&self, scope: ScopeNumber) {
         let mut stack = self.stack.borrow_mut();
-        if let Some(last) = stack.last()
-            && last.scope == Some(scope)
-            && !last.is_phase
-        {
+        if stack.last().is_some_and(|last| last.scope == Some(scope) && !last.is_phase) {
             stack.pop();
             return self.link.borrow().cell.set_context(Entry::context(&stack));
         }
         drop(stack);
         let matches_entry = |entry: &Entry| entry.scope == Some(scope);
-        if let Some(ended) = self.remove(matches_entry).filter(|entry| entry.is_phase)
-            && ended.task.id.is_some()
-        {
+        let removed = self.remove(matches_entry);
+        if let Some(ended) = removed.filter(|entry| entry.is_phase && entry.task.id.is_some()) {
             let now = clock::now();
             self.push_phase(ended.task, ended.phase, ended.since, now);
             self.resume(ended.task, now);

@@ -46,9 +46,8 @@ impl Shape {
         let numbered = Frames { strings: &strings, frames: &frames };
         let ranks = form::ranks(numbered, &rows);
         let (mut nodes, mut of_row) = merged(&rows, &ranks);
-        if by_function
-            && let Some(Cut { rows, of_row: of_node }) = form::cut_runtime(numbered, &nodes)
-        {
+        let cut = by_function.then(|| form::cut_runtime(numbered, &nodes)).flatten();
+        if let Some(Cut { rows, of_row: of_node }) = cut {
             let (cut, of_cut) = merged(&rows, &ranks);
             for node in &mut of_row {
                 let index = of_node[node.index() - 1].index().checked_sub(1);

@@ -78,7 +78,7 @@ pub fn weight_bytes_max(before: NodeId, node: NodeId, quanta: u64) -> usize {
 fn pairs(delta: &Delta, quantum_ns: u64) -> Vec<(u64, u64)> {
     let mut last = 0;
     let pairs = delta.entries().iter().map(|(node, state, weight)| {
-        assert!(weight.is_multiple_of(quantum_ns), "{weight} is not in quanta of {quantum_ns}");
+        assert!(weight % quantum_ns == 0, "{weight} is not in quanta of {quantum_ns}");
         let position = u64::from(node.0) * STATES + *state as u64;
         let distance = position - last;
         last = position;

@@ -431,7 +431,7 @@ fn unit_at<'s>(
     dwarf: &Dwarf<SectionReader<'s>>,
     offset: u32,
 ) -> gimli::Result<Option<Unit<SectionReader<'s>>>> {
-    let header = dwarf.unit_header(DebugInfoOffset(offset as usize))?;
+    let header = dwarf.debug_info.header_from_offset(DebugInfoOffset(offset as usize))?;
     if header.unit_length() > UNIT_BYTES_MAX {
         return Ok(None);
     }

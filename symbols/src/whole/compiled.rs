@@ -44,7 +44,7 @@ impl CompiledFunction {
         let mut entries = unit.entries_raw(Some(offset))?;
         let depth = entries.next_depth();
         let Some(abbreviation) = entries.read_abbreviation()? else {
-            return Err(Error::NoEntryAtGivenOffset(offset.0 as u64));
+            return Err(Error::NoEntryAtGivenOffset);
         };
         let attributes = Attributes::read(&mut entries, abbreviation)?;
         let location = attributes.names(unit, origins, Reached::DIRECTLY)?;

@@ -8,6 +8,7 @@ use nix::unistd::geteuid;
 use xtask::{announce, cargo, page};
 
 use super::commands::has_subcommand;
+use super::published::{OLDEST_RUST, has_oldest_rust};
 use crate::{aarch64, dist};
 
 /// Programs that steps run, each with the package of Debian that has it.
@@ -39,8 +40,15 @@ pub(super) fn run() -> Result<()> {
     if !aarch64::has_target()? {
         ran(Command::new("rustup").args(["target", "add", aarch64::TARGET]))?;
     }
-    if !has_subcommand("deny")? {
-        ran(&mut cargo(&["install", "cargo-deny", "--locked"]))?;
+    if !has_oldest_rust() {
+        let install = ["toolchain", "install", OLDEST_RUST, "--profile", "minimal"];
+        ran(Command::new("rustup").args(install))?;
+    }
+    for (subcommand, package) in [("deny", "cargo-deny"), ("semver-checks", "cargo-semver-checks")]
+    {
+        if !has_subcommand(subcommand)? {
+            ran(&mut cargo(&["install", package, "--locked"]))?;
+        }
     }
     println!("the tools of all steps are installed");
     Ok(())

@@ -56,7 +56,7 @@ impl Request {
         let slot = slots.claim().ok_or(RequestOutcome::Refused)?;
         let notify = SigevNotify::SigevThreadId {
             signal: slots.signal(),
-            thread_id: thread_id.cast_signed(),
+            thread_id: thread_id as libc::pid_t,
             si_value: slot.signal_value(),
         };
         let clock = ClockId::from_raw(process::cpu_clock_of(thread_id));

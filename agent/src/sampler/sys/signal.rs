@@ -270,7 +270,7 @@ pub(super) fn is_ours(signal: Signal) -> bool {
 
 /// The value that a signal for a slot carries.
 pub(super) fn value_of(slot: usize, generation: u32) -> isize {
-    (MARK << 48 | u64::from(generation) << 16 | slot as u64).cast_signed() as isize
+    (MARK << 48 | u64::from(generation) << 16 | slot as u64) as isize
 }
 
 fn current_action(signal: Signal) -> io::Result<libc::sigaction> {

@@ -195,9 +195,8 @@ impl ThreadProbe {
         if left == task_word {
             return;
         }
-        if let Some(cell) = thread.cell.as_ref().filter(|_| task_word == 0)
-            && cell.left_cpu_ns().is_none()
-        {
+        let cell = thread.cell.as_ref().filter(|_| task_word == 0);
+        if let Some(cell) = cell.filter(|cell| cell.left_cpu_ns().is_none()) {
             cell.set_left(thread.time.cpu_ns());
         }
         if thread.uncounted_for_ns() > CHANGE_UNSAMPLED_NS {

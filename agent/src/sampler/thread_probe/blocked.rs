@@ -23,10 +23,10 @@ impl ThreadProbe {
             Ok(Activity::Blocked(site)) => self.read_blocked(thread, site, cpu_ns, now),
             Ok(Activity::Running) => {
                 let before = std::mem::replace(&mut thread.observation, LastObservation::Ready);
-                if matches!(before, LastObservation::Blocked(_))
-                    && let Some(delayed) = self.update_run_delay(thread)
-                {
-                    self.split_run_delay(thread, &before, delayed);
+                if matches!(before, LastObservation::Blocked(_)) {
+                    if let Some(delayed) = self.update_run_delay(thread) {
+                        self.split_run_delay(thread, &before, delayed);
+                    }
                 }
             }
             Err(error) => self.give_up(thread, &error),
@@ -55,10 +55,9 @@ impl ThreadProbe {
         if thread.time.ran_ns(cpu_ns) > 0 || at.task_word != thread.task_word() {
             return false;
         }
-        if let Some(cell) = thread.cell.as_ref().filter(|_| thread.early.is_none())
-            && now.saturating_sub(at.seen_ns) >= LOOKS_APART_NS
-            && !cell.changes.is_noted()
-        {
+        let is_apart = now.saturating_sub(at.seen_ns) >= LOOKS_APART_NS;
+        let cell = thread.cell.as_ref().filter(|_| thread.early.is_none() && is_apart);
+        if let Some(cell) = cell.filter(|cell| !cell.changes.is_noted()) {
             drop(cell.changes.take(true));
         }
         at.seen_ns = now;
@@ -90,11 +89,11 @@ impl ThreadProbe {
         if self.refused_until_ns > now {
             // Others need its timer.
             self.stop_asking(thread);
-        } else if thread.request.is_some()
-            && let Some(stat) = ThreadStat::read(thread.id)
-        {
+        } else if thread.request.is_some() {
             // It may have blocked the signal after it was first asked.
-            self.request_unless_blocked(thread, &stat, now);
+            if let Some(stat) = ThreadStat::read(thread.id) {
+                self.request_unless_blocked(thread, &stat, now);
+            }
         }
     }
 
@@ -102,11 +101,12 @@ impl ThreadProbe {
     /// because nothing changes in between.
     pub(in crate::sampler) fn count_idle(&mut self, thread: &mut Thread) {
         let idle_to_ns = std::mem::take(&mut thread.idle_to_ns);
-        if let LastObservation::Blocked(at) = thread.observation
-            && idle_to_ns > 0
-        {
-            thread.time.advance_idle(idle_to_ns);
-            self.count_blocked(thread, at.attribution, at.state);
+        match thread.observation {
+            LastObservation::Blocked(at) if idle_to_ns > 0 => {
+                thread.time.advance_idle(idle_to_ns);
+                self.count_blocked(thread, at.attribution, at.state);
+            }
+            _ => {}
         }
     }
 

@@ -161,9 +161,10 @@ impl ThreadProbe {
     /// Settles the accounts of threads that are no longer young.
     pub(in crate::sampler) fn settle_grown(&mut self, threads: &mut ThreadTable, now: u64) {
         let mut settled = 0;
-        while settled < SETTLED_PER_TICK_MAX
-            && let Some(id) = self.young.ids.pop_front()
-        {
+        while settled < SETTLED_PER_TICK_MAX {
+            let Some(id) = self.young.ids.pop_front() else {
+                return;
+            };
             let Some(thread) = threads.get_mut(id) else {
                 continue;
             };

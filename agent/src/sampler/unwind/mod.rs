@@ -356,7 +356,7 @@ impl Unwinder {
             let saved_at = between.and_then(|start| {
                 rows::return_address_offset(&self.modules, &mut self.context, start)
             });
-            let sp_above = at.wrapping_sub_signed(saved_at.unwrap_or(-8));
+            let sp_above = at.wrapping_sub(saved_at.unwrap_or(-8) as u64);
             for fp in frame_pointers(values, at, read) {
                 stack.addresses.clear();
                 stack.addresses.push(pc);

@@ -3,10 +3,10 @@
 //! linkage table, realigned stacks, signal trampolines. Only here all registers are restored.
 
 use gimli::{
-    AArch64, BaseAddresses, CfaRule, EhFrame, EhFrameHdr, Encoding, EndianSlice, Evaluation,
-    EvaluationResult, EvaluationStorage, FrameDescriptionEntry, Location, NativeEndian,
-    ParsedEhFrameHdr, Piece, Reader, Register, RegisterRule, UnwindContext, UnwindExpression,
-    UnwindSection, UnwindTableRow, Value, Vendor,
+    AArch64, BaseAddresses, CallFrameInstruction, CallFrameInstructionIter, CfaRule, EhFrame,
+    EhFrameHdr, EndianSlice, Evaluation, EvaluationResult, EvaluationStorage,
+    FrameDescriptionEntry, Location, NativeEndian, ParsedEhFrameHdr, Piece, Reader, Register,
+    RegisterRule, UnwindContext, UnwindExpression, UnwindSection, UnwindTableRow, Value, Vendor,
 };
 
 use super::processor::{
@@ -57,7 +57,7 @@ pub(super) fn needs_standard_registers(
     let found = find(modules, context, address)?;
     let by_offset = |register| {
         use RegisterRule::{Offset, SameValue, Undefined};
-        matches!(found.row.register(register), None | Some(Offset(_) | SameValue | Undefined))
+        matches!(found.row.register(register), Offset(_) | SameValue | Undefined)
     };
     let cfa = match found.row.cfa() {
         CfaRule::RegisterAndOffset { register, .. } => [SP, FP].contains(&register.0.into()),
@@ -65,7 +65,7 @@ pub(super) fn needs_standard_registers(
     };
     let frame_pointer = Register(FP as u16);
     let is_standard = cfa && by_offset(RETURN_ADDRESS) && by_offset(frame_pointer);
-    Some(is_standard && !found.trampoline && !found.is_signed())
+    Some(is_standard && !found.is_trampoline() && !found.is_signed())
 }
 
 /// Steps from the frame of the code at `address` to its caller's frame, whose registers `values`
@@ -84,10 +84,8 @@ pub(super) fn step(
     let Some(found) = find(modules, context, address) else {
         return Step::Lost;
     };
-    match found.row.register(RETURN_ADDRESS) {
-        Some(RegisterRule::Undefined) => return Step::Root,
-        None if !RETURNS_BY_REGISTER => return Step::Root,
-        _ => {}
+    if found.row.register(RETURN_ADDRESS) == RegisterRule::Undefined && found.is_root() {
+        return Step::Root;
     }
     let mut frame = Frame { found: &found, values, read };
     let cfa = match found.row.cfa() {
@@ -109,7 +107,7 @@ pub(super) fn step(
         return Step::Lost;
     }
     *values = above;
-    if found.trampoline { Step::Interrupted } else { Step::Caller }
+    if found.is_trampoline() { Step::Interrupted } else { Step::Caller }
 }
 
 /// Where the function at `start` stores its return address, relative to its caller's stack pointer.
@@ -122,7 +120,7 @@ pub(super) fn return_address_offset(
     let entry = section.entry(start)?;
     let mut rows = entry.rows(&section.frames, &section.bases, context).ok()?;
     while let Some(row) = rows.next_row().ok()? {
-        if let Some(RegisterRule::Offset(offset)) = row.register(RETURN_ADDRESS) {
+        if let RegisterRule::Offset(offset) = row.register(RETURN_ADDRESS) {
             return Some(offset);
         }
     }
@@ -131,10 +129,9 @@ pub(super) fn return_address_offset(
 
 /// The row of the tables for one address.
 struct AddressRow<'m, 'c> {
-    frames: EhFrame<Bytes<'m>>,
-    encoding: Encoding,
+    section: Section<'m>,
+    entry: FrameDescriptionEntry<Bytes<'m>>,
     row: &'c Row,
-    trampoline: bool,
 }
 
 fn find<'m, 'c>(
@@ -146,12 +143,7 @@ fn find<'m, 'c>(
     let entry = section.entry(address)?;
     let row =
         entry.unwind_info_for_address(&section.frames, &section.bases, context, address).ok()?;
-    Some(AddressRow {
-        frames: section.frames,
-        encoding: entry.cie().encoding(),
-        row,
-        trampoline: entry.is_signal_trampoline(),
-    })
+    Some(AddressRow { section, entry, row })
 }
 
 /// The tables of one module.
@@ -184,10 +176,32 @@ impl<'m> Section<'m> {
 }
 
 impl AddressRow<'_, '_> {
+    fn is_trampoline(&self) -> bool {
+        self.entry.is_signal_trampoline()
+    }
+
+    /// Whether a function whose return address is undefined here is the thread's first. Rows do not tell
+    /// a register without a rule from one that an instruction makes undefined.
+    fn is_root(&self) -> bool {
+        let Section { frames, bases, .. } = &self.section;
+        let is_undefined = |instruction| matches!(instruction, CallFrameInstruction::Undefined { register } if register == RETURN_ADDRESS);
+        !RETURNS_BY_REGISTER
+            || instructions_of(self.entry.cie().instructions(frames, bases)).any(is_undefined)
+            || instructions_of(self.entry.instructions(frames, bases)).any(is_undefined)
+    }
+
     /// Whether the return address carries a signature, which only this module removes.
     fn is_signed(&self) -> bool {
-        VENDOR == Vendor::AArch64 && self.row.register(AArch64::RA_SIGN_STATE).is_some()
+        VENDOR == Vendor::AArch64
+            && self.row.register(AArch64::RA_SIGN_STATE) != RegisterRule::Undefined
     }
+}
+
+/// The instructions up to a damaged one.
+fn instructions_of<R: Reader>(
+    mut instructions: CallFrameInstructionIter<'_, R>,
+) -> impl Iterator<Item = CallFrameInstruction<R::Offset>> {
+    std::iter::from_fn(move || instructions.next().ok().flatten())
 }
 
 /// A frame whose caller is being found.
@@ -208,15 +222,15 @@ impl<R: FnMut(u64) -> Result<u64, ()>> Frame<'_, '_, '_, R> {
 
     /// The caller's value of `register`.
     fn restored(&mut self, register: Register, cfa: u64) -> Option<u64> {
-        let Some(rule) = self.found.row.register(register) else {
+        match self.found.row.register(register) {
+            RegisterRule::SameValue => self.value(register),
             // No rule: by the ABI a function preserves these registers for its caller, and no
             // others.
-            let is_kept =
-                PRESERVED.contains(&register) || RETURNS_BY_REGISTER && register == RETURN_ADDRESS;
-            return is_kept.then(|| self.value(register)).flatten();
-        };
-        match rule {
-            RegisterRule::SameValue => self.value(register),
+            RegisterRule::Undefined => {
+                let is_kept = PRESERVED.contains(&register)
+                    || RETURNS_BY_REGISTER && register == RETURN_ADDRESS;
+                is_kept.then(|| self.value(register)).flatten()
+            }
             RegisterRule::Offset(offset) => {
                 let address = cfa.wrapping_add_signed(offset);
                 // Below the stack pointer: an epilogue has popped it already.
@@ -239,8 +253,9 @@ impl<R: FnMut(u64) -> Result<u64, ()>> Frame<'_, '_, '_, R> {
         expression: &UnwindExpression<usize>,
         first: Option<u64>,
     ) -> Option<u64> {
-        let expression = expression.get(&self.found.frames).ok()?;
-        let mut evaluation = Evaluation::<_, OnStack>::new_in(expression.0, self.found.encoding);
+        let expression = expression.get(&self.found.section.frames).ok()?;
+        let encoding = self.found.entry.cie().encoding();
+        let mut evaluation = Evaluation::<_, OnStack>::new_in(expression.0, encoding);
         if let Some(first) = first {
             evaluation.set_initial_value(first);
         }

@@ -41,7 +41,7 @@ fn preceding(tables: &Tables, address: u64) -> Option<Function> {
     let offset = usize::try_from(record_at.checked_sub(tables.frames_at)?).ok()?;
     let begin = record_at + 8;
     let stated = begin.wrapping_add_signed(read_i32(&tables.frames, offset + 8)?.into());
-    let length = u64::from(read_i32(&tables.frames, offset + 12)?.cast_unsigned());
+    let length = u64::from(read_i32(&tables.frames, offset + 12)? as u32);
     // With another encoding the start is still right, but the end is not known.
     let end = if stated == start { start.saturating_add(length) } else { u64::MAX };
     Some(Function { start, end })

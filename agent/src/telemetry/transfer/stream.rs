@@ -106,9 +106,10 @@ fn add(transfer: &mut Option<TransferGuard>, bytes: usize) {
 }
 
 fn count_error(transfer: &mut Option<TransferGuard>, error: &io::Error) {
-    if !matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock)
-        && let Some(transfer) = transfer.take()
-    {
+    if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock) {
+        return;
+    }
+    if let Some(transfer) = transfer.take() {
         transfer.fail(error);
     }
 }

@@ -50,6 +50,6 @@ fn free_bytes() -> Option<u64> {
     let pages = file::read_text("/proc/self/statm").ok();
     let pages = pages.and_then(|text| text.split(' ').next()?.parse::<u64>().ok());
     let page_bytes = sysconf(SysconfVar::PAGE_SIZE).ok().flatten().unwrap_or(4_096);
-    let used = pages.map(|pages| pages.saturating_mul(page_bytes.cast_unsigned()));
+    let used = pages.map(|pages| pages.saturating_mul(page_bytes as u64));
     Some(limit.saturating_sub(used.unwrap_or(limit)))
 }

@@ -10,8 +10,5 @@ pub fn monotonic_ns() -> u64 {
     // SAFETY: `time` is a valid `timespec` for the call, which keeps no pointer to it.
     let status = unsafe { libc::clock_gettime(CLOCK_MONOTONIC, &raw mut time) };
     debug_assert_eq!(status, 0, "Linux always has this clock");
-    time.tv_sec
-        .cast_unsigned()
-        .wrapping_mul(1_000_000_000)
-        .wrapping_add(time.tv_nsec.cast_unsigned())
+    (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64)
 }

@@ -78,7 +78,7 @@ fn close_all() {
     for number in numbers.into_iter().filter(|number| *number >= FIRST) {
         // SAFETY: the table belongs to this thread alone, and nothing uses its descriptors. The one
         // that read the list is closed already, so closing it again fails.
-        unsafe { libc::close(number.cast_signed()) };
+        unsafe { libc::close(number as i32) };
     }
 }
 
@@ -98,7 +98,7 @@ fn replace_standard_streams() {
         // SAFETY: takes plain numbers. The table belongs to this thread alone.
         unsafe { libc::dup2(null, *stream) };
     }
-    if null.cast_unsigned() >= FIRST {
+    if null as u32 >= FIRST {
         // SAFETY: opened above and used nowhere else.
         unsafe { libc::close(null) };
     }
@@ -123,7 +123,7 @@ mod tests {
 
     fn check(leave: fn()) {
         let file = File::open("/proc/self/exe").unwrap();
-        let number = file.as_raw_fd().cast_unsigned();
+        let number = file.as_raw_fd() as u32;
         assert!(own_numbers().contains(&number));
         let agent = thread::spawn(move || {
             leave();

@@ -52,7 +52,7 @@ pub fn numbers_from(path: &str, position: u64) -> io::Result<PageVec<u32>> {
 }
 
 fn parse(name: &[u8]) -> Option<u32> {
-    str::from_utf8(name).ok()?.parse().ok()
+    std::str::from_utf8(name).ok()?.parse().ok()
 }
 
 /// The names in the kernel's list of entries.

@@ -23,7 +23,7 @@ const NAME_BYTES: usize = 16;
 /// The id of a thread's CPU clock.
 pub fn cpu_clock_of(thread_id: u32) -> libc::clockid_t {
     // The kernel's layout: the complement of the thread's id, and "CPU clock of a thread" (6).
-    ((!thread_id) << 3 | 6).cast_signed()
+    ((!thread_id) << 3 | 6) as libc::clockid_t
 }
 
 /// CPU time of a thread of this process, in nanoseconds; `None` if there is no such thread.
@@ -114,7 +114,7 @@ fn status_value<'b>(thread_id: u32, key: &str, buffer: &'b mut [u8]) -> Option<&
     let length = opened.and_then(CheckedFile::new)?.unchecked().read_at(buffer, 0).ok()?;
     let mut lines = buffer[..length].split(|byte| *byte == b'\n');
     let value = lines.find_map(|line| line.strip_prefix(key.as_bytes()))?;
-    str::from_utf8(value.trim_ascii()).ok()
+    std::str::from_utf8(value.trim_ascii()).ok()
 }
 
 /// Lets the calling thread read clocks although the thread that started it may not.

@@ -67,7 +67,7 @@ pub fn connect_unix(path: &Path) -> io::Result<CheckedFile> {
     let bytes = path.as_os_str().as_bytes();
     // One byte is left for the final 0.
     if bytes.len() >= raw.sun_path.len() {
-        return Err(io::ErrorKind::InvalidFilename.into());
+        return Err(io::Error::from_raw_os_error(libc::ENAMETOOLONG));
     }
     for (place, byte) in raw.sun_path.iter_mut().zip(bytes) {
         *place = libc::c_char::from_ne_bytes([*byte]);
@@ -179,7 +179,7 @@ pub fn send(socket: &File, bytes: &[u8]) -> io::Result<usize> {
             libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT,
         )
     };
-    Ok(Errno::result(sent)?.cast_unsigned())
+    Ok(Errno::result(sent)? as usize)
 }
 
 /// Receives bytes without waiting; returns how many, 0 at the end.
@@ -191,7 +191,7 @@ pub fn receive(socket: &File, buffer: &mut [u8]) -> io::Result<usize> {
     // SAFETY: `buffer` is valid for the call and has this length.
     let received =
         unsafe { libc::recv(number, buffer.as_mut_ptr().cast(), buffer.len(), libc::MSG_DONTWAIT) };
-    Ok(Errno::result(received)?.cast_unsigned())
+    Ok(Errno::result(received)? as usize)
 }
 
 #[cfg(test)]

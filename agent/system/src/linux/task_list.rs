@@ -73,7 +73,9 @@ impl ThreadName {
 
 impl From<&str> for ThreadName {
     fn from(name: &str) -> ThreadName {
-        ThreadName::of(&name.as_bytes()[..name.floor_char_boundary(NAME_BYTES)])
+        let characters_end = name.char_indices().map(|(at, character)| at + character.len_utf8());
+        let end = characters_end.take_while(|end| *end <= NAME_BYTES).last().unwrap_or(0);
+        ThreadName::of(&name.as_bytes()[..end])
     }
 }
 
@@ -141,7 +143,7 @@ impl ThreadStat {
         let name_begins = text.windows(2).position(|pair| pair == b" (")? + 2;
         let name_ends = text.windows(2).rposition(|pair| pair == b") ")?;
         let name = text.get(name_begins..name_ends)?;
-        let mut fields = str::from_utf8(&text[name_ends + 2..]).ok()?.split(' ');
+        let mut fields = std::str::from_utf8(&text[name_ends + 2..]).ok()?.split(' ');
         let started: u64 = fields.nth(19)?.parse().ok()?;
         let blocked = fields.nth(9)?.parse().ok()?;
         let started_ns = (started * NS_PER_CLOCK_TICK).saturating_sub(suspended_ns);

@@ -69,7 +69,7 @@ pub(in crate::sampler::unwind) fn set_frame_pointer(state: &mut State, value: u6
 pub(in crate::sampler::unwind) fn is_signal_return(address: u64) -> bool {
     const CODE: [u8; 8] = [0x68, 0x11, 0x80, 0xd2, 0x01, 0x00, 0x00, 0xd4]; // mov x8, #139; svc #0
     let mut code = [0; CODE.len()];
-    address.is_multiple_of(4) && read_memory(address, &mut code) == code.len() && code == CODE
+    address % 4 == 0 && read_memory(address, &mut code) == code.len() && code == CODE
 }
 
 /// The registers that a signal interrupted, from the kernel's frame, if `address` is before the code
@@ -132,17 +132,16 @@ pub(in crate::sampler::unwind) fn called_by(code: [u8; CALL_BYTES_MAX], at: u64)
         return None;
     }
     // 26 bits, signed, in instructions.
-    let distance = (code << 6).cast_signed() >> 4;
+    let distance = (code << 6) as i32 >> 4;
     Some(at.wrapping_add_signed(distance.into()))
 }
 
 /// Finds `add x29, sp, n` in a prologue, and returns the distance from the final stack pointer to the
 /// frame pointer; `None` for any other prologue.
 pub(in crate::sampler::unwind) fn distance_in_prologue(code: &[u8]) -> Option<u64> {
-    let (instructions, _) = code.as_chunks::<4>();
     let mut distance = None;
-    for code in instructions.iter().take(PROLOGUE_MAX) {
-        let code = u32::from_le_bytes(*code);
+    for code in code.chunks_exact(4).take(PROLOGUE_MAX) {
+        let code = u32::from_le_bytes(code.try_into().ok()?);
         let number = u64::from(code >> 10 & 0xfff);
         if code & 0xffc0_03ff == 0x9100_03fd {
             distance = Some(number); // add x29, sp, n

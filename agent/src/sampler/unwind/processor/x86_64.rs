@@ -105,7 +105,7 @@ pub(in crate::sampler::unwind) fn distance_in_prologue(code: &[u8]) -> Option<u6
                 code = rest;
             }
             [0x48, 0x83, 0xec, size, ..] => {
-                return distance.checked_add_signed(i64::from(size.cast_signed())); // sub rsp, 8 bits
+                return distance.checked_add_signed(i64::from(size as i8)); // sub rsp, 8 bits
             }
             [0x48, 0x81, 0xec, a, b, c, d, ..] => {
                 return Some(distance + u64::from(u32::from_le_bytes([a, b, c, d])));

@@ -34,7 +34,7 @@ const KERNEL_NUMBERS: [libc::c_int; REGISTERS] = [
 /// Register `index` of an interrupted thread.
 #[inline(always)]
 pub fn register(machine: &libc::mcontext_t, index: usize) -> u64 {
-    machine.gregs[KERNEL_NUMBERS[index] as usize].cast_unsigned()
+    machine.gregs[KERNEL_NUMBERS[index] as usize] as u64
 }
 
 /// Reads the processor's time-stamp counter, which ticks at a constant rate of its own.
