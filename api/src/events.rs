@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+#[cfg(test)]
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 #[cfg(test)]
 use ts_rs::TS;
@@ -10,7 +12,7 @@ use crate::{Disconnect, IngestStatus, Run, Task, Word};
 
 /// Answer of `/api/v1/events/recent`.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, derive(JsonSchema, TS))]
 pub struct EventsAnswer {
     /// The newest first.
     pub events: Vec<FleetEvent>,
@@ -18,7 +20,7 @@ pub struct EventsAnswer {
 
 /// Something that happened.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, derive(JsonSchema, TS))]
 pub struct FleetEvent {
     /// Its number, from 1 in each life of the collector.
     pub id: u64,
@@ -35,6 +37,7 @@ pub struct FleetEvent {
 
 /// Subject of an event: the payload of `/api/v1/events`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
 #[serde(untagged)]
 pub enum Subject {
     /// A task that started or ended.
@@ -51,6 +54,7 @@ pub enum Subject {
 
 /// A life of a worker.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
 pub struct WorkerIdentity {
     /// Id of the worker.
     pub worker: String,
@@ -70,6 +74,7 @@ pub struct WorkerIdentity {
 
 /// A file of the store that was found corrupt.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
 pub struct CorruptFile {
     /// Path of the file in the store.
     pub name: String,
@@ -79,7 +84,7 @@ pub struct CorruptFile {
 
 /// Payload of the event `update` of `/api/v1/updates`.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, derive(JsonSchema, TS))]
 pub struct Update {
     /// By the collector's clock, since the Unix epoch.
     pub now_ns: i64,

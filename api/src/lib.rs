@@ -1,14 +1,14 @@
 //! The bodies of the collector's HTTP API: what the collector writes and its clients read.
 //!
 //! `docs/API.md` explains each answer. Names end in their unit; a time is a pair: RFC 3339 in UTC,
-//! and nanoseconds since the Unix epoch (`…_ns`). A test writes the same types as TypeScript to
-//! `collector/ui/src/core/api.ts`.
+//! and nanoseconds since the Unix epoch (`…_ns`). Tests write the same types as TypeScript to
+//! `collector/ui/src/core/api.ts`, and as schemas to `docs/openapi.json`.
 //!
 //! - [`ProfileAnswer`], [`TimelineAnswer`], [`ThreadTimeAnswer`]: where time went
 //! - [`TasksAnswer`], [`TaskColumnsAnswer`], [`TaskSummaryAnswer`], [`TaskComparisonAnswer`],
 //!   [`TaskDurationsAnswer`], [`ProgressAnswer`]: the ledger
 //! - [`WorkersAnswer`], [`WorkerNamesAnswer`], [`SettingsChange`], [`SettingsAnswer`], [`ThreadDumpAnswer`]: workers and their agents
-//! - [`TransfersAnswer`], [`TransferSummaryAnswer`], [`ResourcesAnswer`], [`RunsAnswer`]: telemetry
+//! - [`TransfersAnswer`], [`TransferSummaryAnswer`], [`ResourcesAnswer`], [`RunsAnswer`], [`RunStart`], [`RunStop`]: telemetry
 //! - [`EventsAnswer`], [`Update`]: events
 //! - [`SessionAnswer`]: who is logged in
 //! - [`SymbolsAnswer`], [`SymbolsVerifyAnswer`], [`SymbolUploadAnswer`], [`SymbolsGcAnswer`],
@@ -20,6 +20,8 @@
 
 mod events;
 mod profile;
+#[cfg(test)]
+mod schemas;
 mod session;
 mod shell;
 mod sql;
@@ -36,6 +38,8 @@ mod workers;
 
 use std::borrow::Cow;
 
+#[cfg(test)]
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 #[cfg(test)]
 use ts_rs::TS;
@@ -58,8 +62,8 @@ pub use tasks::{
     TaskName, TaskStatistics, TaskSummaryAnswer, TaskThread, TaskVectors, TasksAnswer,
 };
 pub use telemetry::{
-    Bandwidth, Link, LinkSums, ResourceSeries, ResourcesAnswer, Run, RunName, RunsAnswer, Transfer,
-    TransferSummaryAnswer, TransferType, TransfersAnswer,
+    Bandwidth, Link, LinkSums, ResourceSeries, ResourcesAnswer, Run, RunName, RunStart, RunStop,
+    RunsAnswer, Transfer, TransferSummaryAnswer, TransferType, TransfersAnswer,
 };
 pub use workers::{
     Clock, Disconnect, Epoch, Forward, IngestStatus, LabelCount, LossAccount, PushCounts, QuotaUse,
@@ -74,7 +78,7 @@ pub type Word = Cow<'static, str>;
 
 /// A half-open range of time.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, derive(JsonSchema, TS))]
 pub struct TimeRange {
     /// Its start.
     pub from: String,
@@ -88,7 +92,7 @@ pub struct TimeRange {
 
 /// The body of every answer that is no success.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, derive(JsonSchema, TS))]
 pub struct Failure {
     /// The problem, and what is allowed.
     pub error: String,

@@ -1,5 +1,7 @@
 //! Where time went: profiles, timelines, time by thread.
 
+#[cfg(test)]
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 #[cfg(test)]
 use ts_rs::TS;
@@ -9,7 +11,7 @@ use crate::{TimeRange, Word};
 /// Answer of `/api/v1/profile` as JSON, without its last member `profile`: the profile itself is as
 /// documented at `flamegraph::ProfileJson` and `flamegraph::ProfileColumns`.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, derive(JsonSchema, TS))]
 pub struct ProfileAnswer {
     /// The range of the answer: larger than requested where detail is no longer retained.
     pub range: TimeRange,
@@ -42,7 +44,7 @@ pub struct ProfileAnswer {
 
 /// Own time in functions that have no name, because neither their agent nor the collector has symbols.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, derive(JsonSchema, TS))]
 pub struct Unnamed {
     /// All of it.
     pub total_ns: u64,
@@ -54,7 +56,7 @@ pub struct Unnamed {
 
 /// A module without symbols.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, derive(JsonSchema, TS))]
 pub struct UnnamedModule {
     /// Path of the executable or library.
     pub module: String,
@@ -71,7 +73,7 @@ pub struct UnnamedModule {
 /// Thread time of the selected tasks, phases, workers and threads that a profile does not show. Each time
 /// is hidden for the first reason that applies, so the sums and the profile's totals add up to the whole.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, derive(JsonSchema, TS))]
 pub struct Hidden {
     /// Outside of tasks.
     pub outside_ns: u64,
@@ -87,7 +89,7 @@ pub struct Hidden {
 
 /// Restrictions of a query. Empty lists restrict nothing.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, derive(JsonSchema, TS))]
 pub struct Filter {
     /// Names of tasks.
     pub tasks: Vec<String>,
@@ -102,7 +104,7 @@ pub struct Filter {
 
 /// How well a range was sampled.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, derive(JsonSchema, TS))]
 pub struct Sampling {
     /// Cycles of workers, each of about a second.
     pub worker_seconds: u64,
@@ -124,7 +126,7 @@ pub struct Sampling {
 
 /// Thread time by state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, derive(JsonSchema, TS))]
 pub struct Totals {
     /// Running on a CPU.
     pub cpu_ns: u64,
@@ -148,7 +150,7 @@ pub struct Totals {
 
 /// Answer of `/api/v1/timeline`.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, derive(JsonSchema, TS))]
 pub struct TimelineAnswer {
     /// The range of the answer.
     pub range: TimeRange,
@@ -175,7 +177,7 @@ pub struct TimelineAnswer {
 
 /// Time of a task, step by step. A kind of waiting that is 0 throughout is absent.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, derive(JsonSchema, TS))]
 pub struct Series {
     /// `task`, `no_task`, `agent`, `overflow`, or `other` for the sum of several.
     pub kind: Word,
@@ -213,7 +215,7 @@ pub struct Series {
 
 /// Answer of `/api/v1/thread-time`.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, derive(JsonSchema, TS))]
 pub struct ThreadTimeAnswer {
     /// The range of the answer.
     pub range: TimeRange,
@@ -227,7 +229,7 @@ pub struct ThreadTimeAnswer {
 
 /// Time of a thread, or of all threads of a worker.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, derive(JsonSchema, TS))]
 pub struct ThreadTime {
     /// Id of the worker.
     pub worker: String,
@@ -243,7 +245,7 @@ pub struct ThreadTime {
 
 /// Time in one state of one phase of a task.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, derive(JsonSchema, TS))]
 pub struct ThreadTimePart {
     /// Name of the task; `None` outside any.
     pub task: Option<String>,

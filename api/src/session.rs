@@ -1,5 +1,7 @@
 //! The answer about the caller: role and token.
 
+#[cfg(test)]
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 #[cfg(test)]
 use ts_rs::TS;
@@ -8,7 +10,7 @@ use crate::Word;
 
 /// Answer of `/api/v1/session`.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, derive(JsonSchema, TS))]
 pub struct SessionAnswer {
     /// `reader` or `operator`; `operator` too if the collector needs no token.
     pub role: Word,

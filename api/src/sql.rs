@@ -1,12 +1,14 @@
 //! Queries in SQL.
 
+#[cfg(test)]
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 #[cfg(test)]
 use ts_rs::TS;
 
 /// The body of `POST /api/v1/sql`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, derive(JsonSchema, TS))]
 #[serde(deny_unknown_fields)]
 pub struct SqlRequest {
     /// One statement that reads.
@@ -22,7 +24,7 @@ pub struct SqlRequest {
 
 /// The form of the rows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, derive(JsonSchema, TS))]
 #[serde(rename_all = "lowercase")]
 pub enum SqlFormat {
     /// [`SqlAnswer`].
@@ -48,7 +50,7 @@ impl SqlFormat {
 
 /// The rows of a query.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-#[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, derive(JsonSchema, TS))]
 pub struct SqlAnswer {
     /// The columns, in the order of the cells.
     pub columns: Vec<SqlColumn>,
@@ -66,7 +68,7 @@ pub struct SqlAnswer {
 
 /// A value of a row.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-#[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, derive(JsonSchema, TS))]
 #[serde(untagged)]
 pub enum SqlCell {
     /// No value.
@@ -85,7 +87,7 @@ pub enum SqlCell {
 
 /// A column of an answer.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, derive(JsonSchema, TS))]
 pub struct SqlColumn {
     /// The name, which may repeat.
     pub name: String,

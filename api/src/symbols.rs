@@ -1,5 +1,7 @@
 //! Symbol files of a collector.
 
+#[cfg(test)]
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 #[cfg(test)]
 use ts_rs::TS;
@@ -8,7 +10,7 @@ use crate::Word;
 
 /// Answer of `GET /api/v1/symbols`.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, derive(JsonSchema, TS))]
 pub struct SymbolsAnswer {
     /// By build id.
     pub files: Vec<SymbolFile>,
@@ -22,7 +24,7 @@ pub struct SymbolsAnswer {
 
 /// A build whose symbols are requested from an agent.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, derive(JsonSchema, TS))]
 pub struct SymbolFetch {
     /// The build id, in hexadecimal.
     pub build_id: String,
@@ -40,7 +42,7 @@ pub struct SymbolFetch {
 
 /// A symbol file.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, derive(JsonSchema, TS))]
 pub struct SymbolFile {
     /// The build id of its module, in hexadecimal.
     pub build_id: String,
@@ -62,7 +64,7 @@ pub struct SymbolFile {
 
 /// Answer of `GET /api/v1/symbols/verify`.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, derive(JsonSchema, TS))]
 pub struct SymbolsVerifyAnswer {
     /// Number of files that were read.
     pub files: usize,
@@ -72,7 +74,7 @@ pub struct SymbolsVerifyAnswer {
 
 /// A symbol file that cannot be used.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, derive(JsonSchema, TS))]
 pub struct SymbolProblem {
     /// The build id of its module, in hexadecimal.
     pub build_id: String,
@@ -82,7 +84,7 @@ pub struct SymbolProblem {
 
 /// Answer of `POST /api/v1/symbols`, for each piece.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, derive(JsonSchema, TS))]
 pub struct SymbolUploadAnswer {
     /// Bytes that the collector has: the next piece starts here.
     pub received: u64,
@@ -94,7 +96,7 @@ pub struct SymbolUploadAnswer {
 
 /// Body of `POST /api/v1/symbols/fetch`.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, derive(JsonSchema, TS))]
 #[serde(deny_unknown_fields)]
 pub struct SymbolsFetchRequest {
     /// The build id, in hexadecimal.
@@ -103,7 +105,7 @@ pub struct SymbolsFetchRequest {
 
 /// Answer of `POST /api/v1/symbols/fetch`.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, derive(JsonSchema, TS))]
 pub struct SymbolsFetchAnswer {
     /// Connected workers that have functions of this build in their stacks.
     pub agents: usize,
@@ -111,7 +113,7 @@ pub struct SymbolsFetchAnswer {
 
 /// Body of `POST /api/v1/symbols/gc`.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, derive(JsonSchema, TS))]
 #[serde(deny_unknown_fields)]
 pub struct SymbolsGcRequest {
     /// Files that were not used for so long are removed.
@@ -120,7 +122,7 @@ pub struct SymbolsGcRequest {
 
 /// Answer of `POST /api/v1/symbols/gc`.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, derive(JsonSchema, TS))]
 pub struct SymbolsGcAnswer {
     /// Removed files.
     pub removed: Vec<String>,

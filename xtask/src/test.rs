@@ -87,7 +87,8 @@ enum Step {
     OldestRust,
     /// With `--all`: the API of the published crates, compared with the newest release.
     Semver,
-    /// With `--all`: the golden store, read with DuckDB; exported profiles, read with `go tool pprof` and others.
+    /// With `--all`: the golden store, read with DuckDB; exported profiles, read with `go tool pprof` and others; the
+    /// description of the HTTP API, read with a validator.
     Readers,
     /// With `--all`: clients of other profilers from PyPI and npm, against a collector.
     Clients,

@@ -1,5 +1,5 @@
 //! Queries and their answers, as plain values. Parameters are parsed here, because relative times
-//! depend on the collector's clock; `docs/API.md` lists them.
+//! depend on the collector's clock; `docs/openapi.json` lists them.
 //!
 //! A query clones what it needs under short locks (shared pointers to windows and rows; the tree
 //! in pieces) and computes without locks, so that no query delays an agent.
@@ -31,6 +31,7 @@ pub use asking::Asking;
 pub use error::QueryError;
 pub use parameters::label_matchers::LabelMatchers;
 pub use parameters::label_scope::LabelScope;
+pub use parameters::parameter::{Kind, Parameter, Parameters};
 pub use parameters::params::{Params, RangeText};
 pub use parameters::settings::parse_change;
 pub use parameters::symbol_upload::{SymbolUpload, no_parameters};
@@ -54,13 +55,13 @@ pub use tasks::task_comparison::{EndedTask, EndedTasksOf, compare_ended_tasks};
 pub use tasks::task_comparison::{TaskComparison, TaskComparisonQuery};
 pub use tasks::task_durations::{DurationsFormat, TaskDurations, TaskDurationsQuery};
 pub use tasks::{SummaryRow, TaskAnswer, TaskFormat, TaskQuery, TaskSummary};
-pub use telemetry::events::{EventFilter, recent_events};
+pub use telemetry::events::{EventFilter, RECENT_EVENTS_PARAMETERS, recent_events};
 pub use telemetry::resources::{ResourceAnswer, ResourceQuery, ResourceSeries, displayed_unit};
-pub use telemetry::runs::{parse_run_start, parse_run_stop, parse_runs};
+pub use telemetry::runs::{RUNS_PARAMETERS, parse_run_start, parse_run_stop, parse_runs};
 pub use telemetry::transfers::{TransferAnswer, TransferFilter, TransferQuery, TransferSummary};
 pub use thread_dump::{ThreadDumpQuery, ThreadGroup, WorkerThreadDump};
 pub use worker_names::WorkerNamesQuery;
-pub use workers::{EpochView, FleetView, WorkersQuery, fleet, parse_workers};
+pub use workers::{EpochView, FleetView, SETTINGS_PARAMETERS, WorkersQuery, fleet, parse_workers};
 
 /// Answers queries from the state of a collector.
 #[derive(Clone, Copy, Debug)]

@@ -7,7 +7,10 @@ use profiler_core::wire::ThreadDump;
 use profiler_core::{Epoch, Frame, FrameKind, NodeId, State, ThreadKind, ThreadSnapshot, WorkerId};
 
 use super::QueryError;
-use crate::parameters::params::{Filters, Params, known_tasks, known_workers};
+use crate::parameters::parameter::{Parameter, Parameters};
+use crate::parameters::params::{
+    Filters, LABEL, Params, TASK, THREADS, WORKER, known_tasks, known_workers,
+};
 use base::limits::THREAD_DUMP_THREADS_MAX;
 use state::CollectorState;
 use state::agent_control::ThreadDumpResult;
@@ -24,12 +27,25 @@ pub struct ThreadDumpQuery {
 }
 
 impl ThreadDumpQuery {
+    pub const PARAMETERS: Parameters = &[&[
+        TASK,
+        WORKER,
+        LABEL,
+        Parameter::text(
+            "thread",
+            "pool-3",
+            "Names of threads, as the system cuts them to 15 bytes. Default: all.",
+        )
+        .repeated(),
+        THREADS,
+    ]];
+
     /// Parses the parameters.
     pub fn parse(
         pairs: &[(String, String)],
         state: &CollectorState,
     ) -> Result<ThreadDumpQuery, QueryError> {
-        let params = Params::new(pairs, &["task", "worker", "label", "thread", "threads"])?;
+        let params = Params::of(pairs, ThreadDumpQuery::PARAMETERS)?;
         Ok(ThreadDumpQuery {
             workers: known_workers(&params, state)?,
             tasks: known_tasks(&params, state)?,

@@ -7,6 +7,7 @@ use api::{LabelCount, WorkerName, WorkerNamesAnswer};
 
 use super::QueryError;
 use crate::Queries;
+use crate::parameters::parameter::{Parameter, Parameters};
 use crate::parameters::params::Params;
 use crate::tasks::limit_to;
 use base::limits::{WORKER_NAMES_DEFAULT, WORKER_NAMES_MAX};
@@ -21,8 +22,23 @@ pub struct WorkerNamesQuery {
 }
 
 impl WorkerNamesQuery {
+    pub const PARAMETERS: Parameters = &[&[
+        Parameter::text(
+            "text",
+            "zone=",
+            "A part of an id, or of a label as `KEY=VALUE`, in any case. Default: all.",
+        ),
+        Parameter::integer(
+            "limit",
+            (1, WORKER_NAMES_MAX),
+            Some(WORKER_NAMES_DEFAULT),
+            "20",
+            "Most workers, and most labels.",
+        ),
+    ]];
+
     pub fn parse(pairs: &[(String, String)]) -> Result<WorkerNamesQuery, QueryError> {
-        let params = Params::new(pairs, &["text", "limit"])?;
+        let params = Params::of(pairs, WorkerNamesQuery::PARAMETERS)?;
         let limit = params.one("limit")?;
         Ok(WorkerNamesQuery {
             text: params.one("text")?.unwrap_or_default().to_lowercase(),

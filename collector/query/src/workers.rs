@@ -9,7 +9,8 @@ use profiler_core::{Epoch, Ticks, TimeRange, Timestamp, WorkerId};
 
 use super::QueryError;
 use crate::Queries;
-use crate::parameters::params::{Params, known_workers};
+use crate::parameters::parameter::{Parameter, Parameters, names};
+use crate::parameters::params::{LABEL, Params, WORKER, known_workers};
 use crate::tasks::limit_to;
 use base::limits::{SESSIONS_MAX, SILENT_AFTER, WORKERS_DEFAULT, nanoseconds};
 use base::sync::{lock, read};
@@ -36,12 +37,15 @@ const CLOCK_ERROR_NS: u64 = 250_000_000;
 /// An agent that skips more than one of so many samples is degraded.
 const THROTTLED_SHARE: u64 = 4;
 
+/// Parameters of [`parse_workers`].
+pub const SETTINGS_PARAMETERS: Parameters = &[&[WORKER]];
+
 /// The requested workers; empty for all.
 pub fn parse_workers(
     pairs: &[(String, String)],
     state: &CollectorState,
 ) -> Result<Names, QueryError> {
-    known_workers(&Params::new(pairs, &["worker"])?, state)
+    known_workers(&Params::of(pairs, SETTINGS_PARAMETERS)?, state)
 }
 
 /// One life of one worker.
@@ -111,6 +115,29 @@ impl Default for WorkersQuery {
 }
 
 impl WorkersQuery {
+    const ORDERS: [(&str, WorkerOrder); 2] =
+        [("id", WorkerOrder::Id), ("attention", WorkerOrder::Attention)];
+
+    pub const PARAMETERS: Parameters = &[&[
+        WORKER,
+        LABEL,
+        Parameter::text("after", "w-1", "Only workers whose ids come later: the next page."),
+        Parameter::choice(
+            "sort",
+            || names(&WorkersQuery::ORDERS),
+            "attention",
+            "Order of the workers.",
+        )
+        .default("id"),
+        Parameter::integer(
+            "limit",
+            (1, SESSIONS_MAX),
+            Some(WORKERS_DEFAULT),
+            "100",
+            "Most workers.",
+        ),
+    ]];
+
     #[cfg(any(test, feature = "testing"))]
     pub fn of(workers: &[&str]) -> WorkersQuery {
         let workers = workers.iter().map(|&worker| worker.to_owned()).collect();
@@ -121,11 +148,10 @@ impl WorkersQuery {
         pairs: &[(String, String)],
         state: &CollectorState,
     ) -> Result<WorkersQuery, QueryError> {
-        let params = Params::new(pairs, &["worker", "label", "after", "sort", "limit"])?;
+        let params = Params::of(pairs, WorkersQuery::PARAMETERS)?;
         let limit = params.one("limit")?;
         let after = params.one("after")?.map(str::to_owned);
-        let orders = [("id", WorkerOrder::Id), ("attention", WorkerOrder::Attention)];
-        let order = params.choice("sort", &orders)?;
+        let order = params.choice("sort", &WorkersQuery::ORDERS)?;
         if after.is_some() && order != WorkerOrder::Id {
             return Err(QueryError::AfterByAttention);
         }

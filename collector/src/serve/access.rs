@@ -58,6 +58,7 @@ pub(super) const ROUTES: &[Route] = &[
     // Ends only the session of its own cookie.
     route(Method::POST, "/logout", Access::Open),
     route(Method::GET, "/api/v1/session", Access::Reader),
+    route(Method::GET, "/api/v1/openapi.json", Access::Reader),
     route(Method::GET, "/api/v1/profile", Access::Reader),
     route(Method::GET, "/api/v1/profile.svg", Access::Reader),
     route(Method::GET, "/api/v1/profile.json", Access::Reader),

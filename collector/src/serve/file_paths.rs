@@ -11,8 +11,8 @@ use front::error::ErrorAnswer;
 
 /// A path, and the format of its answer.
 pub(super) struct FilePath {
-    path: &'static str,
-    format: &'static str,
+    pub(super) path: &'static str,
+    pub(super) format: &'static str,
 }
 
 const fn file(path: &'static str, format: &'static str) -> FilePath {

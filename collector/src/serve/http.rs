@@ -13,8 +13,8 @@ use super::metrics::AnswerTimes;
 use super::profile::answer_profile;
 use super::reader::{Pairs, Reader};
 use super::{
-    access, agents, answer, file_paths, grafana, histogram_log, live_profile, metrics, page,
-    session, sql, sse, symbols, tables, tasks_firefox, telemetry,
+    access, agents, answer, file_paths, grafana, histogram_log, live_profile, metrics, openapi,
+    page, session, sql, sse, symbols, tables, tasks_firefox, telemetry,
 };
 use base::clock::Clock;
 use base::limits::{
@@ -67,6 +67,7 @@ fn routes_of(reader: Reader, updates: Router<Reader>, live: Router<Reader>) -> R
         .route("/api/v1/thread-time", get(thread_time))
         .route("/api/v1/workers", get(workers))
         .route("/api/v1/workers/names", get(worker_names))
+        .route("/api/v1/openapi.json", get(openapi::answer))
         .merge(telemetry::routes())
         .merge(symbols::routes())
         .merge(sql::routes())

@@ -1,6 +1,6 @@
 //! One port for everything: gRPC for agents (`ingest`), HTTP for readers (`http`).
 //!
-//! `docs/API.md` documents the HTTP API.
+//! `docs/API.md` and `docs/openapi.json` document the HTTP API.
 
 mod access;
 mod adopt;
@@ -19,6 +19,7 @@ mod ingest;
 mod live_profile;
 mod long_query;
 mod metrics;
+mod openapi;
 mod page;
 mod profile;
 mod reader;

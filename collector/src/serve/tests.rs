@@ -9,6 +9,7 @@ mod grafana;
 mod health;
 mod limits;
 mod metrics;
+mod openapi;
 mod origins;
 mod pages;
 mod peers;

@@ -3,6 +3,7 @@
 pub(crate) mod label_matchers;
 pub(crate) mod label_scope;
 pub(crate) mod labels;
+pub(crate) mod parameter;
 pub(crate) mod params;
 pub(crate) mod range;
 pub(crate) mod settings;

@@ -7,6 +7,7 @@ use profiler_core::{Filter, StateSet, ThreadKind, TimeRange, Timestamp};
 use crate::QueryError;
 use crate::error::echo;
 use crate::parameters::labels::labeled;
+use crate::parameters::parameter::{Kind, Parameter, Parameters, names};
 use crate::parameters::suggest::nearest;
 use base::limits::FILTER_VALUES_MAX;
 use base::sync::read;
@@ -15,10 +16,21 @@ use store::rows::Names;
 
 /// One request's parameters, all of known names.
 #[derive(Clone, Copy, Debug)]
-pub struct Params<'a>(&'a [(String, String)]);
+pub struct Params<'a> {
+    pairs: &'a [(String, String)],
+    /// Empty for the parameters of other tools.
+    table: Parameters,
+}
 
 impl<'a> Params<'a> {
-    /// Checks that each parameter is one of `allowed`.
+    /// Checks that each parameter is in `table`.
+    pub fn of(pairs: &'a [(String, String)], table: Parameters) -> Result<Params<'a>, QueryError> {
+        let allowed = table.iter().copied().flatten().map(|parameter| parameter.name);
+        let params = Params::new(pairs, &allowed.collect::<Vec<_>>())?;
+        Ok(Params { table, ..params })
+    }
+
+    /// Checks that each parameter is one of `allowed`, which another tool defines.
     pub fn new(
         pairs: &'a [(String, String)],
         allowed: &[&'static str],
@@ -28,22 +40,35 @@ impl<'a> Params<'a> {
                 let allowed = allowed.to_vec();
                 Err(QueryError::UnknownParameter { name: echo(name), allowed })
             }
-            None => Ok(Params(pairs)),
+            None => Ok(Params { pairs, table: &[] }),
         }
+    }
+
+    /// Whether this parameter is parsed as its table says. Without an entry it is never given.
+    fn is_declared(&self, name: &str, parses: impl Fn(&Parameter) -> bool) -> bool {
+        let mut parameters = self.table.iter().copied().flatten();
+        parameters.all(|found| found.name != name || parses(found))
     }
 
     /// The value of a parameter that may occur once.
     pub fn one(&self, name: &'static str) -> Result<Option<&'a str>, QueryError> {
+        debug_assert!(self.is_declared(name, |parameter| !parameter.is_repeated), "{name}");
         Ok(self.values(name, 1)?.pop())
     }
 
     /// The values of a parameter that may be repeated.
     pub fn many(&self, name: &'static str) -> Result<Vec<&'a str>, QueryError> {
+        debug_assert!(self.is_declared(name, |parameter| parameter.is_repeated), "{name}");
         self.values(name, FILTER_VALUES_MAX)
     }
 
-    fn values(&self, name: &'static str, limit: usize) -> Result<Vec<&'a str>, QueryError> {
-        let values = self.0.iter().filter(|(given, _)| given == name);
+    /// At most `limit` values of a parameter.
+    pub(crate) fn values(
+        &self,
+        name: &'static str,
+        limit: usize,
+    ) -> Result<Vec<&'a str>, QueryError> {
+        let values = self.pairs.iter().filter(|(given, _)| given == name);
         let values: Vec<&str> = values.map(|(_, value)| value.as_str()).collect();
         match values.len() {
             count if count > limit => Err(QueryError::TooMany { name, count, limit }),
@@ -57,10 +82,35 @@ impl<'a> Params<'a> {
         name: &'static str,
         choices: &[(&'static str, T)],
     ) -> Result<T, QueryError> {
-        match self.one(name)? {
-            Some(value) => choose(name, value, choices),
-            None => Ok(choices[0].1),
-        }
+        Ok(self.one_of(name, choices)?.unwrap_or(choices[0].1))
+    }
+
+    /// The value of a parameter among `choices`, if it was given.
+    pub(crate) fn one_of<T: Copy>(
+        &self,
+        name: &'static str,
+        choices: &[(&'static str, T)],
+    ) -> Result<Option<T>, QueryError> {
+        debug_assert!(self.has_choices(name, choices), "{name}");
+        self.one(name)?.map(|value| choose(name, value, choices)).transpose()
+    }
+
+    /// The values of a parameter that may be repeated, each among `choices`.
+    pub(crate) fn many_of<T: Copy>(
+        &self,
+        name: &'static str,
+        choices: &[(&'static str, T)],
+    ) -> Result<Vec<T>, QueryError> {
+        debug_assert!(self.has_choices(name, choices), "{name}");
+        self.many(name)?.into_iter().map(|value| choose(name, value, choices)).collect()
+    }
+
+    /// Whether the table has all of `choices`.
+    fn has_choices<T>(&self, name: &str, choices: &[(&'static str, T)]) -> bool {
+        self.is_declared(name, |parameter| match parameter.kind {
+            Kind::Choice(values) => names(choices).iter().all(|value| values().contains(value)),
+            _ => false,
+        })
     }
 }
 
@@ -120,12 +170,50 @@ impl<'a> RangeText<'a> {
     }
 }
 
+pub(crate) const TASK: Parameter =
+    Parameter::text("task", "load", "Names of tasks. Default: all.").repeated();
+
+pub(crate) const WORKER: Parameter =
+    Parameter::text("worker", "w-1", "Ids of workers. Default: all.").repeated();
+
+pub(crate) const LABEL: Parameter = Parameter::text(
+    "label",
+    "zone=a",
+    "`KEY=VALUE` or `KEY=*`: workers whose latest agent has this label; several must all match.",
+)
+.repeated();
+
+pub(crate) const THREADS: Parameter = Parameter::choice(
+    "threads",
+    || names(&Filters::THREADS),
+    "all",
+    "The program's threads, or the profiler's own.",
+)
+.default("program");
+
 /// The parameters that filter samples.
 pub(crate) struct Filters;
 
 impl Filters {
-    pub(crate) const NAMES: [&'static str; 6] =
-        ["task", "worker", "label", "state", "threads", "phase"];
+    pub(crate) const PARAMETERS: [Parameter; 6] = [
+        TASK,
+        WORKER,
+        LABEL,
+        Parameter::choice(
+            "state",
+            || [&StateSet::NAMES[..], &[ALL_STATES]].concat(),
+            "cpu",
+            "States; `wait` is every kind of waiting. Default: all.",
+        )
+        .repeated(),
+        THREADS,
+        Parameter::text(
+            "phase",
+            "execute",
+            "Phases of tasks; time outside of tasks is then excluded. Default: all.",
+        )
+        .repeated(),
+    ];
 
     pub(crate) const THREADS: [(&'static str, ThreadKind); 3] =
         [("program", ThreadKind::Program), ("agent", ThreadKind::Agent), ("all", ThreadKind::All)];
@@ -198,7 +286,7 @@ pub(crate) fn known_workers(
 /// what others did at its time. Else none, which stands for all.
 fn imported_workers(params: &Params<'_>, state: &CollectorState) -> Result<Names, QueryError> {
     let telemetry = read(&state.telemetry);
-    let runs = params.many("run")?.into_iter().map(|run| {
+    let runs = params.values("run", FILTER_VALUES_MAX)?.into_iter().map(|run| {
         let worker = telemetry.runs().find(run)?.worker.as_ref()?;
         worker.is_import().then(|| worker.to_string())
     });

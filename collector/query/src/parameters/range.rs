@@ -8,14 +8,41 @@ use profiler_core::{TimeRange, Timestamp};
 
 use crate::QueryError;
 use crate::error::echo;
+use crate::parameters::parameter::Parameter;
 use crate::parameters::params::{Params, RangeText, unknown};
 use base::limits::TIMELINE_STEPS_MAX;
 use base::sync::read;
 use state::CollectorState;
 use store::rows::RunRow;
 
+pub(crate) const FROM: Parameter =
+    Parameter::time("from", "-10m", "Start of the range.").default("-5m");
+
+pub(crate) const TO: Parameter =
+    Parameter::time("to", "-1m", "End of the range, which is not part of it.").default("now");
+
 /// Parameters of every query about a span of time.
-pub(crate) const RANGE_NAMES: [&str; 3] = ["from", "to", "run"];
+pub(crate) const RANGE: [Parameter; 3] = [
+    FROM,
+    TO,
+    Parameter::text(
+        "run",
+        "nightly",
+        "A named run instead of `from` and `to`: `NAME`, `WORKER/NAME` or `NAME@ID`.",
+    ),
+];
+
+/// The same for queries that overlay several runs.
+pub(crate) const RANGE_OR_RUNS: [Parameter; 3] = [
+    FROM,
+    TO,
+    Parameter::text(
+        "run",
+        "nightly",
+        "Named runs instead of `from` and `to`: `NAME`, `WORKER/NAME` or `NAME@ID`.",
+    )
+    .repeated(),
+];
 
 /// The range of the parameters (the last five minutes by default), and whether any was given. An
 /// open run ends now.

@@ -2,7 +2,6 @@
 
 use profiler_core::limits::{INTERVAL_MAX, INTERVAL_MIN};
 use profiler_core::{SettingsChange, State, StateSet};
-use serde::Deserialize;
 
 use crate::QueryError;
 use crate::error::echo;
@@ -10,19 +9,10 @@ use crate::parameters::params::choose;
 
 const ALLOWED: [&str; 3] = ["interval_ms", "enabled", "states"];
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Body {
-    interval_ms: Option<f64>,
-    enabled: Option<bool>,
-    states: Option<Vec<String>>,
-}
-
 /// The change in a body. It changes at least one setting.
 pub fn parse_change(body: &[u8]) -> Result<SettingsChange, QueryError> {
-    let body: Body = serde_json::from_slice(body).map_err(|error| QueryError::Body {
-        reason: echo(&error.to_string()),
-        allowed: ALLOWED.to_vec(),
+    let body: api::SettingsChange = serde_json::from_slice(body).map_err(|error| {
+        QueryError::Body { reason: echo(&error.to_string()), allowed: ALLOWED.to_vec() }
     })?;
     let change = SettingsChange {
         interval_ns: body.interval_ms.map(interval_ns).transpose()?,

@@ -2,6 +2,7 @@
 
 use crate::QueryError;
 use crate::error::echo;
+use crate::parameters::parameter::{FLAG, Parameter, Parameters};
 use crate::parameters::params::Params;
 
 /// Parameters of an uploaded piece of a file.
@@ -18,8 +19,24 @@ pub struct SymbolUpload {
 }
 
 impl SymbolUpload {
+    pub const PARAMETERS: Parameters = &[&[
+        Parameter::text("build_id", "59fd0cb5", "Build id of the module, in hexadecimal."),
+        Parameter::text("sha256", "9f86d081…", "SHA-256 of the whole file, in hexadecimal."),
+        Parameter::integer("bytes", (0, usize::MAX), None, "1048576", "Length of the whole file.")
+            .required(),
+        Parameter::integer(
+            "offset",
+            (0, usize::MAX),
+            None,
+            "0",
+            "Where the piece in the body begins.",
+        )
+        .required(),
+        Parameter::flag("replace", "Whether a file that is there already is replaced."),
+    ]];
+
     pub fn parse(pairs: &[(String, String)]) -> Result<SymbolUpload, QueryError> {
-        let params = Params::new(pairs, &["build_id", "sha256", "bytes", "offset", "replace"])?;
+        let params = Params::of(pairs, SymbolUpload::PARAMETERS)?;
         let number = |name| -> Result<u64, QueryError> {
             let text = params.one(name)?.unwrap_or_default();
             let allowed = vec!["a number of bytes"];
@@ -30,12 +47,12 @@ impl SymbolUpload {
             sha256: params.one("sha256")?.unwrap_or_default().to_owned(),
             bytes: number("bytes")?,
             offset: number("offset")?,
-            replace: params.choice("replace", &[("false", false), ("true", true)])?,
+            replace: params.choice("replace", &FLAG)?,
         })
     }
 }
 
 /// Checks that there are no parameters.
 pub fn no_parameters(pairs: &[(String, String)]) -> Result<(), QueryError> {
-    Params::new(pairs, &[]).map(|_| ())
+    Params::of(pairs, &[]).map(|_| ())
 }

@@ -11,13 +11,14 @@ use profiler_core::{
 use crate::Queries;
 use crate::QueryError;
 use crate::cluster_sums::add_by_cluster;
-use crate::parameters::params::{Filters, Params, choose};
-use crate::parameters::range::{RANGE_NAMES, asked_range};
+use crate::parameters::parameter::{FLAG, Parameter, Parameters, names};
+use crate::parameters::params::{Filters, Params};
+use crate::parameters::range::{RANGE, asked_range};
 use crate::parameters::table_format::TableFormat;
 use crate::profiles::group::{GroupBy, profile_by_phase};
 use crate::profiles::thread_profile::ThreadFilter;
 use crate::profiles::unnamed::Unnamed;
-use crate::profiles::view::{VIEW_NAMES, parse_view};
+use crate::profiles::view::{VIEW, parse_view};
 use crate::profiles::weight_sums::Sums;
 use crate::table_reader::{Cancel, ScanFilter, TableReader};
 use crate::tasks::phases::parse_phases;
@@ -97,6 +98,34 @@ pub struct ProfileQuery {
 }
 
 impl ProfileQuery {
+    pub const PARAMETERS: Parameters = &[
+        &RANGE,
+        &Filters::PARAMETERS,
+        &[
+            Parameter::flag("phases", "Phases as the level below the tasks."),
+            Parameter::text(
+                "group",
+                "worker",
+                "A first level of groups: `worker`, `host`, `label:KEY`, `phase` or `second`.",
+            ),
+            Parameter::choice(
+                "by",
+                || names(&ProfileQuery::BY),
+                "line",
+                "Kind of the nodes. Default: `function`, but `line` for `pprof` and `firefox`.",
+            ),
+            Parameter::choice(
+                "format",
+                || names(&ProfileQuery::FORMATS),
+                "svg",
+                "Format of the answer.",
+            )
+            .default("json"),
+        ],
+        &VIEW,
+        &ThreadFilter::PARAMETERS,
+    ];
+
     pub const BY: [(&'static str, By); 2] = [("function", By::Function), ("line", By::Line)];
     const FORMATS: [(&'static str, Format); 10] = [
         ("json", Format::Json),
@@ -117,28 +146,17 @@ impl ProfileQuery {
         state: &CollectorState,
         now: Timestamp,
     ) -> Result<ProfileQuery, QueryError> {
-        let names = [
-            &RANGE_NAMES[..],
-            &Filters::NAMES,
-            &["phases", "group", "by", "format"],
-            &VIEW_NAMES,
-            &ThreadFilter::NAMES,
-        ]
-        .concat();
-        let params = Params::new(pairs, &names)?;
+        let params = Params::of(pairs, ProfileQuery::PARAMETERS)?;
         let (range, _) = asked_range(&params, state, now)?;
         let format = params.choice("format", &ProfileQuery::FORMATS)?;
-        let by = match params.one("by")? {
-            Some(by) => choose("by", by, &ProfileQuery::BY)?,
-            None => format.default_by(),
-        };
+        let by = params.one_of("by", &ProfileQuery::BY)?.unwrap_or(format.default_by());
         let query = ProfileQuery {
             range,
             by,
             format,
             filter: Filters::parse(&params, state)?,
             phases: parse_phases(&params, state)?,
-            phases_shown: params.choice("phases", &[("false", false), ("true", true)])?,
+            phases_shown: params.choice("phases", &FLAG)?,
             group: GroupBy::parse(&params, state)?,
             view: parse_view(&params)?,
             threads: ThreadFilter::parse(&params)?,

@@ -16,6 +16,7 @@ use profiler_core::{
 use crate::Queries;
 use crate::QueryError;
 use crate::error::echo;
+use crate::parameters::parameter::Parameter;
 use crate::parameters::params::Params;
 use crate::parameters::time::format_time;
 use crate::profiles::profile::{ProfileQuery, sample_columns};
@@ -39,7 +40,17 @@ pub struct ThreadFilter {
 }
 
 impl ThreadFilter {
-    pub(crate) const NAMES: [&'static str; 2] = ["thread", "thread_id"];
+    pub(crate) const PARAMETERS: [Parameter; 2] = [
+        Parameter::text("thread", "pool-3", "Names of threads. Default: all.").repeated(),
+        Parameter::integer(
+            "thread_id",
+            (0, u32::MAX as usize),
+            None,
+            "4711",
+            "Ids of threads; 0 is short-lived ones. Default: all.",
+        )
+        .repeated(),
+    ];
 
     pub(crate) fn parse(params: &Params<'_>) -> Result<ThreadFilter, QueryError> {
         let ids = params.many("thread_id")?.into_iter().map(|text| {

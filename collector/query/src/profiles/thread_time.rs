@@ -9,8 +9,9 @@ use profiler_core::{Filter, FrameKind, NodeId, State, TimeRange, Timestamp, Work
 
 use crate::Queries;
 use crate::QueryError;
-use crate::parameters::params::{Filters, Params, known_workers};
-use crate::parameters::range::{RANGE_NAMES, asked_range};
+use crate::parameters::parameter::{Parameter, Parameters, names};
+use crate::parameters::params::{Filters, LABEL, Params, THREADS, WORKER, known_workers};
+use crate::parameters::range::{RANGE, asked_range};
 use crate::profiles::profile::windows_in;
 use crate::table_reader::{Cancel, ScanFilter, TableReader};
 use base::id_set::IdSet;
@@ -35,14 +36,31 @@ pub struct ThreadTimeQuery {
 }
 
 impl ThreadTimeQuery {
+    const BY: [(&str, bool); 2] = [("thread", false), ("worker", true)];
+
+    pub const PARAMETERS: Parameters = &[
+        &RANGE,
+        &[
+            WORKER,
+            LABEL,
+            THREADS,
+            Parameter::choice(
+                "by",
+                || names(&ThreadTimeQuery::BY),
+                "worker",
+                "Whose time is summed.",
+            )
+            .default("thread"),
+        ],
+    ];
+
     /// Parses the parameters; relative times are relative to `now`.
     pub fn parse(
         pairs: &[(String, String)],
         state: &CollectorState,
         now: Timestamp,
     ) -> Result<ThreadTimeQuery, QueryError> {
-        let names = [&RANGE_NAMES[..], &["worker", "label", "threads", "by"]].concat();
-        let params = Params::new(pairs, &names)?;
+        let params = Params::of(pairs, ThreadTimeQuery::PARAMETERS)?;
         let (range, _) = asked_range(&params, state, now)?;
         Ok(ThreadTimeQuery {
             range,
@@ -51,7 +69,7 @@ impl ThreadTimeQuery {
                 threads: params.choice("threads", &Filters::THREADS)?,
                 ..Filter::default()
             },
-            by_worker: params.choice("by", &[("thread", false), ("worker", true)])?,
+            by_worker: params.choice("by", &ThreadTimeQuery::BY)?,
         })
     }
 }

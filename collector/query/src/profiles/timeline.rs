@@ -8,8 +8,9 @@ use profiler_core::{Filter, FrameKind, NodeId, State, StateSet, TimeRange, Times
 
 use crate::Queries;
 use crate::QueryError;
+use crate::parameters::parameter::{Parameter, Parameters};
 use crate::parameters::params::{Filters, Params};
-use crate::parameters::range::{RANGE_NAMES, asked_range, parse_step_ns};
+use crate::parameters::range::{RANGE, asked_range, parse_step_ns};
 use crate::parameters::table_format::TableFormat;
 use crate::profiles::profile::Provenance;
 use crate::profiles::profile::windows_in;
@@ -39,15 +40,24 @@ pub struct TimelineQuery {
     pub format: Option<TableFormat>,
 }
 
+/// The length of steps, of which [`TIMELINE_STEPS_MAX`] are allowed.
+const STEP: Parameter = Parameter::span(
+    "step",
+    "10s",
+    "Length of a step; at most 4,000 steps. Default: the smallest of 1 s, 2 s, 5 s, … that fits.",
+);
+
 impl TimelineQuery {
+    pub const PARAMETERS: Parameters =
+        &[&RANGE, &Filters::PARAMETERS, &[STEP, TableFormat::PARAMETER]];
+
     /// Parses the parameters; relative times are relative to `now`.
     pub fn parse(
         pairs: &[(String, String)],
         state: &CollectorState,
         now: Timestamp,
     ) -> Result<TimelineQuery, QueryError> {
-        let names = [&RANGE_NAMES[..], &Filters::NAMES, &["step", "format"]].concat();
-        let params = Params::new(pairs, &names)?;
+        let params = Params::of(pairs, TimelineQuery::PARAMETERS)?;
         let (range, _) = asked_range(&params, state, now)?;
         let step_ns = match params.one("step")? {
             Some(text) => parse_step_ns(text, |step_ns| Steps::new(range, step_ns).count)?,

@@ -5,12 +5,28 @@ use profiler_core::StateSet;
 
 use crate::QueryError;
 use crate::error::echo;
+use crate::parameters::parameter::{FLAG, Parameter, names};
 use crate::parameters::params::Params;
 use base::limits::VIEW_PATTERNS_MAX;
 
-/// Their names.
-pub(crate) const VIEW_NAMES: [&str; 8] =
-    ["outside", "stacks", "focus", "hide", "merge", "recursion", "invert", "zoom"];
+pub(crate) const VIEW: [Parameter; 8] = [
+    Parameter::choice("outside", || names(&OUTSIDE), "hidden", "Time outside of tasks.").default("shown"),
+    Parameter::choice("stacks", || names(&STACKS), "simple", "Which functions are folded into their callers.")
+        .default("full"),
+    Parameter::text(
+        "focus",
+        "re:parse|read",
+        "Only stacks through these functions: a name, `crate:NAME`, `re:PATTERN` or `file:PATTERN`.",
+    )
+    .repeated(),
+    Parameter::text("hide", "crate:serde", "Without these functions and what they call; as `focus`.").repeated(),
+    Parameter::text("merge", "crate:serde", "These functions merged into their callers; as `focus`.").repeated(),
+    Parameter::flag("recursion", "Recursive calls merged into the outermost one."),
+    Parameter::flag("invert", "The tree bottom-up."),
+    Parameter::text("zoom", "1zx94b", "Only stacks through the node of this id."),
+];
+
+const OUTSIDE: [(&str, bool); 2] = [("shown", false), ("hidden", true)];
 
 const STACKS: [(&str, Stacks); 3] =
     [("full", Stacks::Full), ("simple", Stacks::Simple), ("own", Stacks::Own)];
@@ -23,14 +39,14 @@ pub(crate) fn parse_view(params: &Params<'_>) -> Result<View, QueryError> {
         PathId::parse(text).ok_or(form)
     });
     Ok(View {
-        hides_outside: params.choice("outside", &[("shown", false), ("hidden", true)])?,
+        hides_outside: params.choice("outside", &OUTSIDE)?,
         states: StateSet::ALL,
         stacks: params.choice("stacks", &STACKS)?,
         focus: selectors(params, "focus")?,
         hide: selectors(params, "hide")?,
         merge: selectors(params, "merge")?,
-        merges_recursion: params.choice("recursion", &[("false", false), ("true", true)])?,
-        is_inverted: params.choice("invert", &[("false", false), ("true", true)])?,
+        merges_recursion: params.choice("recursion", &FLAG)?,
+        is_inverted: params.choice("invert", &FLAG)?,
         zoom: zoom.transpose()?,
     })
 }

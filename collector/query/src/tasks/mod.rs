@@ -19,8 +19,9 @@ use crate::Queries;
 use crate::QueryError;
 use crate::by_name::ByName;
 use crate::error::echo;
-use crate::parameters::params::{Params, choose, known_tasks, known_workers};
-use crate::parameters::range::asked_range;
+use crate::parameters::parameter::{FLAG, Parameter, Parameters, names};
+use crate::parameters::params::{LABEL, Params, TASK, WORKER, known_tasks, known_workers};
+use crate::parameters::range::{RANGE, asked_range};
 use crate::parameters::table_format::TableFormat;
 use crate::table_reader::{Cancel, TableReader};
 use crate::tasks::ended_tasks::scan_ended;
@@ -71,6 +72,46 @@ impl TaskFormat {
 }
 
 impl TaskQuery {
+    pub const PARAMETERS: Parameters = &[
+        &RANGE,
+        &[
+            TASK,
+            Parameter::text("key", "load-7", "Keys of tasks, which match exactly. Default: all.")
+                .repeated(),
+            WORKER,
+            LABEL,
+            OUTCOME,
+            Parameter::text(
+                "type",
+                "Matrix",
+                "Types of results, which match exactly. Default: all.",
+            )
+            .repeated(),
+            Parameter::integer(
+                "limit",
+                (1, TASK_COLUMNS_MAX),
+                Some(TASK_ROWS_DEFAULT),
+                "100",
+                "Most rows; at most 100,000 but with `format=columns`. Default with `format=firefox`: 100,000.",
+            ),
+            Parameter::flag("summary", "Counts, percentiles and phases by name instead of rows."),
+            Parameter::choice(
+                "sort",
+                || names(&task_orders()),
+                "duration",
+                "The newest or the longest first.",
+            )
+            .default("start"),
+            Parameter::choice(
+                "format",
+                || names(&TaskFormat::CHOICES),
+                "columns",
+                "Format of the answer.",
+            )
+            .default("json"),
+        ],
+    ];
+
     /// A query for the tasks of these names and workers; empty for all.
     pub(crate) fn of_names(range: TimeRange, names: Names, workers: Names) -> TaskQuery {
         let filter = TaskFilter { names, workers, ..TaskFilter::default() };
@@ -91,15 +132,8 @@ impl TaskQuery {
         state: &CollectorState,
         now: Timestamp,
     ) -> Result<TaskQuery, QueryError> {
-        let names = [
-            "from", "to", "run", "task", "key", "worker", "label", "outcome", "type", "limit",
-            "summary", "sort", "format",
-        ];
-        let params = Params::new(pairs, &names)?;
+        let params = Params::of(pairs, TaskQuery::PARAMETERS)?;
         let (range, given) = asked_range(&params, state, now)?;
-        let outcomes = Outcome::ALL.map(|outcome| (outcome.name(), outcome));
-        let outcomes = params.many("outcome")?.into_iter().map(|o| choose("outcome", o, &outcomes));
-        let orders = [TaskOrder::Start, TaskOrder::Duration].map(|order| (order.name(), order));
         let format = params.choice("format", &TaskFormat::CHOICES)?;
         let limit = match (params.one("limit")?, format) {
             (None, TaskFormat::Firefox) => TASK_ROWS_MAX,
@@ -111,10 +145,10 @@ impl TaskQuery {
             range,
             limit,
             format,
-            order: params.choice("sort", &orders)?,
-            summary: params.choice("summary", &[("false", false), ("true", true)])?,
+            order: params.choice("sort", &task_orders())?,
+            summary: params.choice("summary", &FLAG)?,
             filter: TaskFilter {
-                outcomes: outcomes.collect::<Result<_, _>>()?,
+                outcomes: params.many_of("outcome", &outcome_choices())?,
                 names: known_tasks(&params, state)?,
                 // There are as many keys as tasks, so an unknown key is no error.
                 keys: params.many("key")?.into_iter().map(str::to_owned).collect(),
@@ -124,6 +158,22 @@ impl TaskQuery {
             },
         })
     }
+}
+
+pub(crate) const OUTCOME: Parameter =
+    Parameter::choice("outcome", || names(&outcome_choices()), "failed", "Outcomes. Default: all.")
+        .repeated();
+
+pub(crate) const LIMIT: Parameter =
+    Parameter::integer("limit", (1, TASK_ROWS_MAX), Some(TASK_ROWS_DEFAULT), "100", "Most rows.");
+
+/// The outcomes by name.
+pub(crate) fn outcome_choices() -> [(&'static str, Outcome); Outcome::ALL.len()] {
+    Outcome::ALL.map(|outcome| (outcome.name(), outcome))
+}
+
+fn task_orders() -> [(&'static str, TaskOrder); 2] {
+    [TaskOrder::Start, TaskOrder::Duration].map(|order| (order.name(), order))
 }
 
 /// The number of requested rows.

@@ -7,8 +7,9 @@ use profiler_core::{Epoch, Outcome, TimeRange, Timestamp, WorkerId};
 
 use crate::Queries;
 use crate::QueryError;
-use crate::parameters::params::{Params, known_tasks, known_workers};
-use crate::parameters::range::{RANGE_NAMES, asked_range};
+use crate::parameters::parameter::Parameters;
+use crate::parameters::params::{LABEL, Params, TASK, WORKER, known_tasks, known_workers};
+use crate::parameters::range::{RANGE, asked_range};
 use crate::table_reader::Cancel;
 use crate::tasks::TaskQuery;
 use base::limits::{AHEAD_MAX, PROGRESS_STARTS_MAX, nanoseconds};
@@ -33,14 +34,15 @@ pub struct ProgressQuery {
 }
 
 impl ProgressQuery {
+    pub const PARAMETERS: Parameters = &[&RANGE, &[TASK, WORKER, LABEL]];
+
     /// Parses the parameters; relative times are relative to `now`.
     pub fn parse(
         pairs: &[(String, String)],
         state: &CollectorState,
         now: Timestamp,
     ) -> Result<ProgressQuery, QueryError> {
-        let params =
-            Params::new(pairs, &[&RANGE_NAMES[..], &["task", "worker", "label"]].concat())?;
+        let params = Params::of(pairs, ProgressQuery::PARAMETERS)?;
         let (range, given) = asked_range(&params, state, now)?;
         let expected = read(&state.telemetry).expected();
         let asked = params.many("task")?;

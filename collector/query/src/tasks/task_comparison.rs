@@ -13,8 +13,9 @@ use profiler_core::{TimeRange, Timestamp};
 use crate::Queries;
 use crate::QueryError;
 use crate::by_name::ByName;
-use crate::parameters::params::{Params, known_tasks, known_workers};
-use crate::parameters::range::asked_range;
+use crate::parameters::parameter::{Parameter, Parameters};
+use crate::parameters::params::{LABEL, Params, TASK, WORKER, known_tasks, known_workers};
+use crate::parameters::range::{RANGE, asked_range};
 use crate::significance::{Evidence, Levels, Share, Significance};
 use crate::table_reader::Cancel;
 use crate::tasks::ended_each::{EndedGroup, EndedTasks};
@@ -34,21 +35,23 @@ const SLICE_PERIODS_MIN: u64 = 4;
 /// Prefix of the parameters of the side before.
 const BEFORE: &str = "before_";
 
-const SIDE_NAMES: [&str; 6] = ["from", "to", "run", "task", "worker", "label"];
-const NAMES: [&str; 13] = [
-    "from",
-    "to",
-    "run",
-    "task",
-    "worker",
-    "label",
-    "before_from",
-    "before_to",
-    "before_run",
-    "before_task",
-    "before_worker",
-    "before_label",
-    "limit",
+const SIDE_FILTERS: [Parameter; 3] = [TASK, WORKER, LABEL];
+
+/// The parameters of one side.
+const SIDE: Parameters = &[&RANGE, &SIDE_FILTERS];
+
+/// The same for the side before, by [`BEFORE`].
+const SIDE_BEFORE: [Parameter; 6] = [
+    Parameter::time(
+        "before_from",
+        "-10m",
+        "Start of the range before. Default: the equal time right before.",
+    ),
+    Parameter::time("before_to", "-1m", "End of the range before."),
+    Parameter::text("before_run", "nightly", "A named run as the range before."),
+    Parameter::text("before_task", "load", "Names of tasks before. Default: all.").repeated(),
+    Parameter::text("before_worker", "w-1", "Ids of workers before. Default: all.").repeated(),
+    Parameter::text("before_label", "zone=a", "Labels of workers before.").repeated(),
 ];
 
 /// The tasks of one side.
@@ -103,13 +106,26 @@ pub struct TaskComparisonQuery {
 }
 
 impl TaskComparisonQuery {
+    pub const PARAMETERS: Parameters = &[
+        &RANGE,
+        &SIDE_FILTERS,
+        &SIDE_BEFORE,
+        &[Parameter::integer(
+            "limit",
+            (1, LEDGER_NAMES_MAX),
+            Some(COMPARED_NAMES_DEFAULT),
+            "20",
+            "Most names.",
+        )],
+    ];
+
     /// Parses the parameters; relative times are relative to `now`.
     pub fn parse(
         pairs: &[(String, String)],
         state: &CollectorState,
         now: Timestamp,
     ) -> Result<TaskComparisonQuery, QueryError> {
-        let params = Params::new(pairs, &NAMES)?;
+        let params = Params::of(pairs, TaskComparisonQuery::PARAMETERS)?;
         let (after, _) = Side::parse(&params, state, now)?;
         let before = pairs.iter().filter_map(|(name, value)| {
             Some((name.strip_prefix(BEFORE)?.to_owned(), value.clone()))
@@ -118,8 +134,8 @@ impl TaskComparisonQuery {
         let before = if before.is_empty() {
             after.earlier()
         } else {
-            let side = Params::new(&before, &SIDE_NAMES)
-                .and_then(|params| Side::parse(&params, state, now));
+            let side =
+                Params::of(&before, SIDE).and_then(|params| Side::parse(&params, state, now));
             let (side, given) = side.map_err(|error| QueryError::Before(Box::new(error)))?;
             let range = if given { side.range } else { after.range };
             Side { range, ..side }

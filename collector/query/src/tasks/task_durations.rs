@@ -4,8 +4,9 @@ use profiler_core::{TimeRange, Timestamp};
 
 use crate::Queries;
 use crate::QueryError;
-use crate::parameters::params::{Params, known_tasks, known_workers};
-use crate::parameters::range::{asked_range, parse_step_ns};
+use crate::parameters::parameter::{Parameter, Parameters, names};
+use crate::parameters::params::{LABEL, Params, TASK, WORKER, known_tasks, known_workers};
+use crate::parameters::range::{RANGE, asked_range, parse_step_ns};
 use crate::profiles::timeline::{Steps, chosen_step_ns, coarsest_in};
 use crate::table_reader::Cancel;
 use crate::tasks::ended_each::EndedTasks;
@@ -40,14 +41,34 @@ impl DurationsFormat {
 }
 
 impl TaskDurationsQuery {
+    pub const PARAMETERS: Parameters = &[
+        &RANGE,
+        &[
+            TASK,
+            WORKER,
+            LABEL,
+            Parameter::span(
+                "step",
+                "10s",
+                "Length of a step; at most 4,000 steps. Default: the smallest of 1 s, 2 s, 5 s, … of which at most 200 fit.",
+            ),
+            Parameter::choice(
+                "format",
+                || names(&DurationsFormat::CHOICES),
+                "hlog",
+                "`hlog` is a log of HdrHistograms by name.",
+            )
+            .default("json"),
+        ],
+    ];
+
     /// Parses the parameters; relative times are relative to `now`.
     pub fn parse(
         pairs: &[(String, String)],
         state: &CollectorState,
         now: Timestamp,
     ) -> Result<TaskDurationsQuery, QueryError> {
-        let names = ["from", "to", "run", "task", "worker", "label", "step", "format"];
-        let params = Params::new(pairs, &names)?;
+        let params = Params::of(pairs, TaskDurationsQuery::PARAMETERS)?;
         let (range, _) = asked_range(&params, state, now)?;
         let step_ns = match params.one("step")? {
             Some(text) => parse_step_ns(text, |step_ns| Steps::new(range, step_ns).count)?,

@@ -6,8 +6,9 @@ use profiler_core::{Epoch, Outcome, WorkerId};
 
 use crate::QueryError;
 use crate::parameters::labels::LabelFilter;
-use crate::parameters::params::{Params, choose};
-use crate::tasks::limit;
+use crate::parameters::parameter::{Parameter, Parameters};
+use crate::parameters::params::{LABEL, Params, TASK, WORKER};
+use crate::tasks::{LIMIT, OUTCOME, limit, outcome_choices};
 use base::sync::lock;
 use state::CollectorState;
 use state::events::{Event, EventKind, Subject};
@@ -24,25 +25,39 @@ pub struct EventFilter {
     labels: LabelFilter,
 }
 
+const KIND: Parameter = Parameter::choice(
+    "kind",
+    || EventKind::ALL.map(EventKind::name).to_vec(),
+    "task_ended",
+    "Kinds of events. Default: all.",
+)
+.repeated();
+
+/// Parameters of [`recent_events`].
+pub const RECENT_EVENTS_PARAMETERS: Parameters = &[&[LIMIT, KIND, WORKER, LABEL]];
+
 impl EventFilter {
+    pub const PARAMETERS: Parameters = &[&[KIND, TASK, WORKER, OUTCOME, LABEL]];
+
     /// Parses the parameters. Names and labels need not be known yet.
     pub fn parse(pairs: &[(String, String)]) -> Result<EventFilter, QueryError> {
-        let params = Params::new(pairs, &["kind", "task", "worker", "outcome", "label"])?;
-        EventFilter::of(&params)
+        let params = Params::of(pairs, EventFilter::PARAMETERS)?;
+        let outcomes = params.many_of("outcome", &outcome_choices())?;
+        let tasks = params.many("task")?.into_iter().map(str::to_owned).collect();
+        EventFilter::of(&params, tasks, outcomes)
     }
 
-    fn of(params: &Params<'_>) -> Result<EventFilter, QueryError> {
+    fn of(
+        params: &Params<'_>,
+        tasks: Names,
+        outcomes: Vec<Outcome>,
+    ) -> Result<EventFilter, QueryError> {
         let kinds = EventKind::ALL.map(|kind| (kind.name(), kind));
-        let chosen = params.many("kind")?.into_iter().map(|name| choose("kind", name, &kinds));
-        let outcomes = Outcome::ALL.map(|outcome| (outcome.name(), outcome));
-        let ended =
-            params.many("outcome")?.into_iter().map(|name| choose("outcome", name, &outcomes));
-        let texts = |texts: Vec<&str>| texts.into_iter().map(str::to_owned).collect();
         Ok(EventFilter {
-            kinds: chosen.collect::<Result<_, _>>()?,
-            tasks: texts(params.many("task")?),
-            workers: texts(params.many("worker")?),
-            outcomes: ended.collect::<Result<_, _>>()?,
+            kinds: params.many_of("kind", &kinds)?,
+            tasks,
+            workers: params.many("worker")?.into_iter().map(str::to_owned).collect(),
+            outcomes,
             labels: LabelFilter::parse(params)?,
         })
     }
@@ -85,9 +100,9 @@ pub fn recent_events(
     pairs: &[(String, String)],
     state: &CollectorState,
 ) -> Result<Vec<Arc<Event>>, QueryError> {
-    let params = Params::new(pairs, &["limit", "kind", "worker", "label"])?;
+    let params = Params::of(pairs, RECENT_EVENTS_PARAMETERS)?;
     let limit = limit(params.one("limit")?)?;
-    let filter = EventFilter::of(&params)?;
+    let filter = EventFilter::of(&params, Names::default(), Vec::new())?;
     let mut events = state.events.recent(usize::MAX);
     events.retain(|event| filter.keeps(event, state));
     events.truncate(limit);

@@ -7,8 +7,9 @@ use profiler_core::{Resource, TimeRange, Timestamp};
 
 use crate::Queries;
 use crate::QueryError;
-use crate::parameters::params::{Params, choose, known_workers};
-use crate::parameters::range::{RANGE_NAMES, asked_range, asked_runs, parse_step_ns};
+use crate::parameters::parameter::{FLAG, Parameter, Parameters};
+use crate::parameters::params::{LABEL, Params, RangeText, WORKER, known_workers};
+use crate::parameters::range::{RANGE_OR_RUNS, asked_runs, parse_step_ns};
 use crate::parameters::table_format::TableFormat;
 use crate::table_reader::{Cancel, TableReader};
 use crate::tasks::seconds_touched;
@@ -40,6 +41,31 @@ pub struct ResourceQuery {
 }
 
 impl ResourceQuery {
+    pub const PARAMETERS: Parameters = &[
+        &RANGE_OR_RUNS,
+        &[
+            WORKER,
+            LABEL,
+            Parameter::choice(
+                "measure",
+                || Resource::ALL.map(Resource::name).to_vec(),
+                "process_cpu",
+                "Measures. Default: all.",
+            )
+            .repeated(),
+            Parameter::span(
+                "step",
+                "10s",
+                "At most 4,000 steps. Default: the smallest of 500 ms, 1 s, 2 s, … of which at most 1,000 fit.",
+            ),
+            Parameter::flag(
+                "align",
+                "Steps begin at the start of the range or run, to overlay runs.",
+            ),
+            TableFormat::PARAMETER,
+        ],
+    ];
+
     /// A query for some measures of workers; empty for all.
     pub fn of_workers(range: TimeRange, workers: Names, measures: Vec<Resource>) -> ResourceQuery {
         ResourceQuery {
@@ -59,18 +85,14 @@ impl ResourceQuery {
         state: &CollectorState,
         now: Timestamp,
     ) -> Result<ResourceQuery, QueryError> {
-        let names =
-            [&RANGE_NAMES[..], &["worker", "label", "measure", "step", "align", "format"]].concat();
-        let params = Params::new(pairs, &names)?;
+        let params = Params::of(pairs, ResourceQuery::PARAMETERS)?;
         let runs = asked_runs(&params, state)?;
         let spans: Vec<(Option<String>, TimeRange)> = if runs.is_empty() {
-            vec![(None, asked_range(&params, state, now)?.0)]
+            vec![(None, RangeText::parse(&params)?.0.resolve(now)?)]
         } else {
             runs.iter().map(|run| span_of_run(run, now)).collect()
         };
         let measures = Resource::ALL.map(|resource| (resource.name(), resource));
-        let chosen =
-            params.many("measure")?.into_iter().map(|name| choose("measure", name, &measures));
         let longest = spans.iter().map(|(_, range)| range.length_ns()).max().unwrap_or(1);
         Ok(ResourceQuery {
             range: spans
@@ -79,12 +101,12 @@ impl ResourceQuery {
                 .reduce(TimeRange::hull)
                 .expect("not empty"),
             workers: known_workers(&params, state)?,
-            measures: chosen.collect::<Result<_, _>>()?,
+            measures: params.many_of("measure", &measures)?,
             step_ns: match params.one("step")? {
                 Some(text) => parse_step_ns(text, |step_ns| longest.div_ceil(step_ns))?,
                 None => chosen_step_ns(longest),
             },
-            align: params.choice("align", &[("false", false), ("true", true)])?,
+            align: params.choice("align", &FLAG)?,
             format: params.choice("format", &TableFormat::CHOICES)?,
             spans,
         })

@@ -3,30 +3,19 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use api::{RunStart, RunStop};
 use profiler_core::limits::NAME_BYTES_MAX;
 use profiler_core::{Epoch, RunMarker, TimeRange, Timestamp};
 use serde::Deserialize;
 
 use crate::QueryError;
 use crate::error::echo;
+use crate::parameters::parameter::{Parameter, Parameters};
 use crate::parameters::params::{Params, RangeText, unknown};
-use crate::parameters::range::asked_runs;
+use crate::parameters::range::{RANGE_OR_RUNS, asked_runs};
 use base::sync::read;
 use state::CollectorState;
 use store::rows::RunRow;
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct StartBody {
-    name: String,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct StopBody {
-    name: Option<String>,
-    id: Option<String>,
-}
 
 /// A run that starts now, from the body of a request.
 pub fn parse_run_start(
@@ -35,7 +24,7 @@ pub fn parse_run_start(
     now: Timestamp,
 ) -> Result<RunRow, QueryError> {
     let allowed = || vec!["name"];
-    let StartBody { name } = parsed(body, allowed())?;
+    let RunStart { name } = parsed(body, allowed())?;
     if name.is_empty() || name.len() > NAME_BYTES_MAX {
         let reason = format!("name has {} bytes; 1 to {NAME_BYTES_MAX} are allowed", name.len());
         return Err(QueryError::Body { reason, allowed: allowed() });
@@ -52,7 +41,7 @@ pub fn parse_run_stop(
     now: Timestamp,
 ) -> Result<RunRow, QueryError> {
     let allowed = vec!["name", "id"];
-    let StopBody { name, id } = parsed(body, allowed.clone())?;
+    let RunStop { name, id } = parsed(body, allowed.clone())?;
     let Some(text) = name.as_deref().or(id.as_deref()) else {
         let reason = "neither a name nor an id is given".to_owned();
         return Err(QueryError::Body { reason, allowed });
@@ -76,13 +65,19 @@ fn parsed<'a, T: Deserialize<'a>>(
         .map_err(|error| QueryError::Body { reason: echo(&error.to_string()), allowed })
 }
 
+/// Parameters of [`parse_runs`].
+pub const RUNS_PARAMETERS: Parameters = &[
+    &RANGE_OR_RUNS,
+    &[Parameter::text("name", "nightly", "Names of runs. Default: all.").repeated()],
+];
+
 /// The requested runs, the newest first: those that `run` names, all, or those that overlap a range.
 pub fn parse_runs(
     pairs: &[(String, String)],
     state: &CollectorState,
     now: Timestamp,
 ) -> Result<Vec<Arc<RunRow>>, QueryError> {
-    let params = Params::new(pairs, &["from", "to", "run", "name"])?;
+    let params = Params::of(pairs, RUNS_PARAMETERS)?;
     let meant = asked_runs(&params, state)?;
     let (text, given) = RangeText::parse(&params)?;
     let range = if given { text.resolve(now)? } else { TimeRange::ALL };

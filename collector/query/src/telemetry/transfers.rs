@@ -10,11 +10,12 @@ use profiler_core::{Direction, Epoch, NodeId, TaskId, TimeRange, Timestamp, Work
 use crate::Queries;
 use crate::QueryError;
 use crate::by_name::{ByName, Name, OVERFLOW};
-use crate::parameters::params::{Params, choose, known_tasks, known_workers};
-use crate::parameters::range::{RANGE_NAMES, asked_range};
+use crate::parameters::parameter::{FLAG, Parameter, Parameters};
+use crate::parameters::params::{LABEL, Params, TASK, WORKER, known_tasks, known_workers};
+use crate::parameters::range::{RANGE, asked_range};
 use crate::parameters::table_format::TableFormat;
 use crate::table_reader::{Cancel, ScanFilter, TableReader};
-use crate::tasks::{limit, seconds_touched};
+use crate::tasks::{LIMIT, limit, seconds_touched};
 use base::limits::LINKS_IN_ANSWER_MAX;
 use base::sync::read;
 use state::CollectorState;
@@ -64,31 +65,46 @@ impl TransferFilter {
 }
 
 impl TransferQuery {
+    pub const PARAMETERS: Parameters = &[
+        &RANGE,
+        &[
+            WORKER,
+            LABEL,
+            Parameter::text("peer", "w-2", "The other ends. Default: all.").repeated(),
+            Parameter::choice(
+                "direction",
+                || Direction::ALL.map(Direction::name).to_vec(),
+                "incoming",
+                "Directions, as the worker sees them. Default: all.",
+            )
+            .repeated(),
+            Parameter::text("type", "Matrix", "Types of what was transferred. Default: all.")
+                .repeated(),
+            TASK,
+            LIMIT,
+            Parameter::flag("summary", "Sums by link and by type instead of rows."),
+            TableFormat::PARAMETER,
+        ],
+    ];
+
     /// Parses the parameters; relative times are relative to `now`.
     pub fn parse(
         pairs: &[(String, String)],
         state: &CollectorState,
         now: Timestamp,
     ) -> Result<TransferQuery, QueryError> {
-        let own =
-            ["worker", "label", "peer", "direction", "type", "task", "limit", "summary", "format"];
-        let names = [&RANGE_NAMES[..], &own].concat();
-        let params = Params::new(pairs, &names)?;
+        let params = Params::of(pairs, TransferQuery::PARAMETERS)?;
         let (range, _) = asked_range(&params, state, now)?;
         let directions = Direction::ALL.map(|direction| (direction.name(), direction));
-        let chosen = params
-            .many("direction")?
-            .into_iter()
-            .map(|name| choose("direction", name, &directions));
         let texts = |texts: Vec<&str>| texts.into_iter().map(str::to_owned).collect();
-        let summary = params.choice("summary", &[("false", false), ("true", true)])?;
+        let summary = params.choice("summary", &FLAG)?;
         let formats = if summary { &TableFormat::CHOICES[..1] } else { &TableFormat::CHOICES[..] };
         Ok(TransferQuery {
             range,
             filter: TransferFilter {
                 workers: known_workers(&params, state)?,
                 peers: texts(params.many("peer")?),
-                directions: chosen.collect::<Result<_, _>>()?,
+                directions: params.many_of("direction", &directions)?,
                 types: texts(params.many("type")?),
             },
             tasks: known_tasks(&params, state)?,
@@ -190,10 +206,8 @@ impl Queries<'_> {
         sums: &mut Sums,
     ) -> Result<(), QueryError> {
         let links = self.tables.links();
-        let kept = links
-            .iter()
-            .zip(1u32..)
-            .filter(|((peer, type_name), _)| filter.keeps_link(peer, type_name));
+        let kept = links.iter().zip(1u32..);
+        let kept = kept.filter(|((peer, type_name), _)| filter.keeps_link(peer, type_name));
         let kept: Vec<NodeId> = kept.map(|(_, number)| NodeId(number)).collect();
         let numbers = stored.worker_numbers(&filter.workers);
         let workers = self.tables.worker_ids();

@@ -188,6 +188,7 @@ async fn an_unknown_or_repeated_parameter_path_or_method_is_rejected() {
         "/readyz",
         "/metrics",
         "/api/v1/session",
+        "/api/v1/openapi.json",
         "/api/v1/profile",
         "/api/v1/profile.svg",
         "/api/v1/profile.json",
