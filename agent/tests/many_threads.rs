@@ -124,7 +124,7 @@ impl Census {
 
     /// Counts at every [`COUNTED_EACH`]th call.
     fn count_each(&self, number: usize) {
-        if number.is_multiple_of(COUNTED_EACH) {
+        if number % COUNTED_EACH == 0 {
             self.count();
         }
     }
