@@ -4,7 +4,7 @@
 //! then share build scripts and procedural macros with the build: for xtask alone, after a build, clippy took 25 s of
 //! CPU time instead of 54 s in the debug profile.
 
-mod beside;
+mod background;
 mod commands;
 mod published;
 mod setup;
@@ -17,7 +17,7 @@ use anyhow::{Context, Result};
 use clap::ValueEnum as _;
 use xtask::{announce, light, page};
 
-use self::beside::Beside;
+use self::background::Background;
 use self::commands::{
     BUILD, BUILD_BENCH, CLEAN_PACKAGES, CLIPPY, CLIPPY_BENCH, CLIPPY_SMALL_AGENT, CargoCommand,
     DENY, DOC, DOC_BENCH, FORMAT, FORMAT_BENCH, FORMAT_FUZZ, FORMAT_PEERS, PACKAGE, PUBLISHED,
@@ -124,7 +124,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         let stopwatch = Stopwatch::start()?;
         // The browser waits most of the time, and so do tests of whole systems.
         if step == Step::System && options.wants(Step::Page) && failure.is_none() {
-            page = Some(Beside::start(Step::Page)?);
+            page = Some(Background::start(Step::Page)?);
         }
         let result = match page.take_if(|page| page.step() == step) {
             Some(running) => running.finish(),

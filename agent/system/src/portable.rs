@@ -56,7 +56,7 @@ pub mod process {
         [0; 2]
     }
 
-    /// Returns nothing: only a collector is told.
+    /// Returns nothing: only a collector shows it.
     pub fn host_name() -> Option<String> {
         None
     }

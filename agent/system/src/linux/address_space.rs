@@ -16,7 +16,7 @@ const RESERVED_BYTES: u64 = 288 << 20;
 /// The agent reserves at most this part of the free address space.
 const PART: u64 = 4;
 
-/// What an agent would need of a limited address space, and what is free.
+/// Too little free address space.
 #[derive(Debug)]
 pub struct Shortage {
     /// Free, in MiB.

@@ -7,7 +7,7 @@ use tokio::net::TcpStream;
 
 use super::*;
 
-/// What an agent with protocol 1 sent in 9 s, with 141 tasks of each of two names.
+/// Bytes that an agent with protocol 1 sent in 9 s, with 141 tasks of each of two names.
 const CONNECTION: &[u8] = include_bytes!("golden/agent-protocol-1.tcp");
 /// The first line of HTTP/2. The server's settings must arrive before the acknowledgement that follows.
 const PREFACE_BYTES: usize = 24;

@@ -1,4 +1,4 @@
-//! A step that runs next to others, in a process of its own: a browser waits most of the time.
+//! A step that runs in the background, in a process of its own: a browser waits most of the time.
 
 use std::fs::{self, File};
 use std::path::PathBuf;
@@ -11,15 +11,15 @@ use xtask::{announce, light};
 use super::Step;
 use super::table::Outcome;
 
-/// A running step. What it prints waits in a file.
-pub(super) struct Beside {
+/// A running step, whose output goes to a file.
+pub(super) struct Background {
     step: Step,
     child: Child,
     output: PathBuf,
 }
 
-impl Beside {
-    pub(super) fn start(step: Step) -> Result<Beside> {
+impl Background {
+    pub(super) fn start(step: Step) -> Result<Background> {
         let name = step.name();
         let output = light()?.join(format!("{name}.log"));
         let file =
@@ -32,21 +32,21 @@ impl Beside {
             .stdout(file.try_clone()?)
             .stderr(file)
             .spawn()
-            .context("starting a step next to the others")?;
-        Ok(Beside { step, child, output })
+            .context("starting a step in the background")?;
+        Ok(Background { step, child, output })
     }
 
     pub(super) fn step(&self) -> Step {
         self.step
     }
 
-    /// Waits until the step ends, and prints what it printed.
+    /// Waits until the step ends, and prints its output.
     pub(super) fn finish(mut self) -> Result<Outcome> {
         let status = self.child.wait()?;
         let output = fs::read(&self.output)?;
         io::Write::write_all(&mut io::stderr(), &output)?;
         if !status.success() {
-            bail!("what failed is printed above");
+            bail!("its output is above");
         }
         Ok(outcome_in(&String::from_utf8_lossy(&output), &self.step.name()))
     }
