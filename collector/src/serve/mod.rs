@@ -534,6 +534,9 @@ async fn sweep(
     loop {
         pulse.beat();
         tokio::select! {
+            // Agents whose streams the stop has ended are not gone: they find their tasks running after a restart.
+            biased;
+            _ = stopping.changed() => return,
             _ = warnings.tick(), if is_exposed => {
                 tracing::warn!(
                     target: "audit",
@@ -546,7 +549,6 @@ async fn sweep(
                 // Fails only if reading panics; the tokens stay as they were.
                 let _ = tokio::task::spawn_blocking(move || tokens.refresh()).await;
             }
-            _ = stopping.changed() => return,
         }
     }
 }
