@@ -30,7 +30,7 @@ impl WorkerNamesQuery {
         ),
         Parameter::integer(
             "limit",
-            (1, WORKER_NAMES_MAX),
+            1..=WORKER_NAMES_MAX,
             Some(WORKER_NAMES_DEFAULT),
             "20",
             "Most workers, and most labels.",

@@ -131,7 +131,7 @@ impl WorkersQuery {
         .default("id"),
         Parameter::integer(
             "limit",
-            (1, SESSIONS_MAX),
+            1..=SESSIONS_MAX,
             Some(WORKERS_DEFAULT),
             "100",
             "Most workers.",

@@ -1,5 +1,7 @@
-//! What a parameter accepts. Each query has a table of its parameters beside the code that parses them; the description
+//! Descriptions of parameters. Each query has a table of its parameters next to the code that parses them; the description
 //! of the HTTP API in `docs/openapi.json` is written from the same tables.
+
+use std::ops::RangeInclusive;
 
 /// A parameter of a route.
 #[derive(Clone, Copy, Debug)]
@@ -45,8 +47,15 @@ impl Parameter {
         example: &'static str,
         description: &'static str,
     ) -> Parameter {
-        let (is_repeated, is_required) = (false, false);
-        Parameter { name, kind, is_repeated, is_required, default: None, example, description }
+        Parameter {
+            name,
+            kind,
+            is_repeated: false,
+            is_required: false,
+            default: None,
+            example,
+            description,
+        }
     }
 
     pub const fn text(
@@ -75,7 +84,7 @@ impl Parameter {
 
     pub const fn integer(
         name: &'static str,
-        (min, max): (usize, usize),
+        range: RangeInclusive<usize>,
         default: Option<usize>,
         example: &'static str,
         description: &'static str,
@@ -84,7 +93,7 @@ impl Parameter {
             Some(default) => Some(default as u64),
             None => None,
         };
-        let kind = Kind::Integer { min: min as u64, max: max as u64, default };
+        let kind = Kind::Integer { min: *range.start() as u64, max: *range.end() as u64, default };
         Parameter::new(name, kind, example, description)
     }
 

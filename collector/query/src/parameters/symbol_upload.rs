@@ -22,11 +22,11 @@ impl SymbolUpload {
     pub const PARAMETERS: Parameters = &[&[
         Parameter::text("build_id", "59fd0cb5", "Build id of the module, in hexadecimal."),
         Parameter::text("sha256", "9f86d081…", "SHA-256 of the whole file, in hexadecimal."),
-        Parameter::integer("bytes", (0, usize::MAX), None, "1048576", "Length of the whole file.")
+        Parameter::integer("bytes", 0..=usize::MAX, None, "1048576", "Length of the whole file.")
             .required(),
         Parameter::integer(
             "offset",
-            (0, usize::MAX),
+            0..=usize::MAX,
             None,
             "0",
             "Where the piece in the body begins.",

@@ -44,7 +44,7 @@ impl ThreadFilter {
         Parameter::text("thread", "pool-3", "Names of threads. Default: all.").repeated(),
         Parameter::integer(
             "thread_id",
-            (0, u32::MAX as usize),
+            0..=u32::MAX as usize,
             None,
             "4711",
             "Ids of threads; 0 is short-lived ones. Default: all.",

@@ -89,7 +89,7 @@ impl TaskQuery {
             .repeated(),
             Parameter::integer(
                 "limit",
-                (1, TASK_COLUMNS_MAX),
+                1..=TASK_COLUMNS_MAX,
                 Some(TASK_ROWS_DEFAULT),
                 "100",
                 "Most rows; at most 100,000 but with `format=columns`. Default with `format=firefox`: 100,000.",
@@ -165,7 +165,7 @@ pub(crate) const OUTCOME: Parameter =
         .repeated();
 
 pub(crate) const LIMIT: Parameter =
-    Parameter::integer("limit", (1, TASK_ROWS_MAX), Some(TASK_ROWS_DEFAULT), "100", "Most rows.");
+    Parameter::integer("limit", 1..=TASK_ROWS_MAX, Some(TASK_ROWS_DEFAULT), "100", "Most rows.");
 
 /// The outcomes by name.
 pub(crate) fn outcome_choices() -> [(&'static str, Outcome); Outcome::ALL.len()] {

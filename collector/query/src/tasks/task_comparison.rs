@@ -112,7 +112,7 @@ impl TaskComparisonQuery {
         &SIDE_BEFORE,
         &[Parameter::integer(
             "limit",
-            (1, LEDGER_NAMES_MAX),
+            1..=LEDGER_NAMES_MAX,
             Some(COMPARED_NAMES_DEFAULT),
             "20",
             "Most names.",

@@ -1,4 +1,4 @@
-//! What each route is for, what it takes and what it answers with.
+//! The purpose of each route, its parameters and its answers.
 
 use axum::http::Method;
 use query::{
@@ -54,9 +54,16 @@ const EVENTS: Content = media("text/event-stream");
 
 impl Operation {
     fn new(method: Method, path: &'static str, summary: &'static str) -> Operation {
-        let (parameters, fixed): (Parameters, _) = (&[], &[]);
-        let (request, answer, status) = (None, None, 200);
-        Operation { method, path, summary, parameters, fixed, request, answer, status }
+        Operation {
+            method,
+            path,
+            summary,
+            parameters: &[],
+            fixed: &[],
+            request: None,
+            answer: None,
+            status: 200,
+        }
     }
 
     fn answers(self, answer: Content) -> Operation {
@@ -145,7 +152,7 @@ fn queries() -> Vec<Operation> {
 const LIVE_PROFILE: Parameters = &[
     &[Parameter::integer(
         "seconds",
-        (1, LIVE_PROFILE_SECONDS_MAX as usize),
+        1..=LIVE_PROFILE_SECONDS_MAX as usize,
         Some(30),
         "1",
         "Length of the profile, and of the wait.",
