@@ -82,6 +82,11 @@ async fn serve_with(options: ServeOptions) -> Running {
 }
 
 async fn serve_limited(options: ServeOptions, limits: ConnectionLimits) -> Running {
+    serve_as_given(ServeOptions { grace: Duration::ZERO, ..options }, limits).await
+}
+
+/// The same, with the grace period of the options.
+async fn serve_as_given(options: ServeOptions, limits: ConnectionLimits) -> Running {
     let now_ns = Arc::new(AtomicI64::new(at(60).unix_ns()));
     let clock = {
         let now_ns = now_ns.clone();
@@ -89,12 +94,7 @@ async fn serve_limited(options: ServeOptions, limits: ConnectionLimits) -> Runni
             profiler_core::Timestamp::from_unix_ns(now_ns.load(Ordering::SeqCst))
         })
     };
-    let options = ServeOptions {
-        listen: "127.0.0.1:0".parse().unwrap(),
-        grace: Duration::ZERO,
-        clock,
-        ..options
-    };
+    let options = ServeOptions { listen: "127.0.0.1:0".parse().unwrap(), clock, ..options };
     let mut server = Server::bind(options).await.unwrap();
     server.connection_limits = limits;
     let address = server.local_addr().unwrap();

@@ -16,7 +16,7 @@ use tempfile::TempDir;
 
 use self::split::Extra;
 use super::client::{Client, get, request, send};
-use super::{ALL, PATIENCE, Running, ServeOptions, serve_with};
+use super::{ALL, ConnectionLimits, PATIENCE, Running, ServeOptions, serve_as_given, serve_with};
 use state::adoption::{Adoption, AdoptionOptions, StoreWatch, adopt};
 use state::follow::FollowOptions;
 use state::recovery::{DataError, StoreOptions};
@@ -81,6 +81,7 @@ const QUERIES: [&str; 50] = [
 const MISTYPED: [&str; 2] = ["profile?{all}&task=lod", "tasks?{all}&worker=w33"];
 
 /// A collector of a place.
+/// With the default grace period: without one, the stop of a collector would end the lives of its agents.
 async fn serve_at(place: &Path, name: &str) -> Running {
     let store = StoreOptions {
         place: StorePlace::Directory(place.to_owned()),
@@ -88,7 +89,8 @@ async fn serve_at(place: &Path, name: &str) -> Running {
         ack: Ack::Disk,
         cache_bytes: None,
     };
-    serve_with(ServeOptions { store: Some(store), ..ServeOptions::default() }).await
+    let options = ServeOptions { store: Some(store), ..ServeOptions::default() };
+    serve_as_given(options, ConnectionLimits::of_process()).await
 }
 
 pub(super) async fn seal(running: &Running) {
