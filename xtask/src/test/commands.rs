@@ -170,8 +170,10 @@ pub(super) const TEST_ALL: CargoCommand = CargoCommand {
     ..BUILD
 };
 
-/// The same with fewer random cases, and without the longest unit tests, which take more than half of the time.
+/// The same with fewer random cases, and without the longest tests, which take more than half of the time: among them
+/// `many_threads` and `scratch_crate`, which are excluded by the first letters of their files.
 pub(super) const TEST: CargoCommand = CargoCommand {
+    arguments: &["--lib", "--bins", "--test=[!ms]*", "--test=memory", "--test=s[!ecy]*"],
     environment: &[("PROPTEST_CASES", "64")],
     inner_arguments: &[
         "--skip=a_crash_at_any_point_leaves_a_whole_version",
