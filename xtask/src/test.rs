@@ -124,10 +124,10 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         let stopwatch = Stopwatch::start()?;
         // The browser waits most of the time, and so do tests of whole systems.
         if step == Step::System && options.wants(Step::Page) && failure.is_none() {
-            page = Some(Background::start(Step::Page)?);
+            page = Some(Background::start(Step::Page));
         }
-        let result = match page.take_if(|page| page.step() == step) {
-            Some(running) => running.finish(),
+        let result = match page.take_if(|_| step == Step::Page) {
+            Some(started) => started.and_then(Background::finish),
             None if failure.is_some() => Ok(Outcome::Skipped("an earlier step failed".into())),
             None => step.run(options),
         };

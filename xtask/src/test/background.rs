@@ -1,12 +1,12 @@
 //! A step that runs in the background, in a process of its own: a browser waits most of the time.
 
 use std::fs::{self, File};
+use std::io;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-use std::{env, io};
+use std::process::{Child, Stdio};
 
 use anyhow::{Context as _, Result, bail};
-use xtask::{announce, light};
+use xtask::{announce, cargo, light};
 
 use super::Step;
 use super::table::Outcome;
@@ -24,20 +24,16 @@ impl Background {
         let output = light()?.join(format!("{name}.log"));
         let file =
             File::create(&output).with_context(|| format!("creating {}", output.display()))?;
-        let arguments = ["test", "--only", &name];
-        announce(&format!("cargo xtask {} > {} &", arguments.join(" "), output.display()));
-        let child = Command::new(env::current_exe()?)
-            .args(arguments)
+        // Not this program's file: the step `build` may have replaced it.
+        let arguments = ["xtask", "test", "--only", &name];
+        announce(&format!("cargo {} > {} &", arguments.join(" "), output.display()));
+        let child = cargo(&arguments)
             .stdin(Stdio::null())
             .stdout(file.try_clone()?)
             .stderr(file)
             .spawn()
             .context("starting a step in the background")?;
         Ok(Background { step, child, output })
-    }
-
-    pub(super) fn step(&self) -> Step {
-        self.step
     }
 
     /// Waits until the step ends, and prints its output.
