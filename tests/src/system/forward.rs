@@ -1,7 +1,7 @@
 //! A collector forwards what it accepts to other servers: here, to other collectors.
 
 use std::collections::BTreeMap;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::process::Command;
 
@@ -9,11 +9,11 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-use crate::harness::{Collector, Worker, emberline, number, output, run, wait_for};
+use crate::harness::{Collector, RESTARTABLE, Worker, emberline, number, output, run, wait_for};
 
 /// A port that was free a moment ago.
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+fn free_address() -> SocketAddr {
+    TcpListener::bind(RESTARTABLE).unwrap().local_addr().unwrap()
 }
 
 /// Nanoseconds by task and stack of the program's threads.
@@ -131,7 +131,7 @@ fn a_stop_forwards_the_rest_with_the_password_of_the_url() {
 
 #[test]
 fn what_a_receiver_missed_while_it_was_down_arrives_and_ingest_never_waited() {
-    let address = format!("127.0.0.1:{}", free_port());
+    let address = free_address().to_string();
     let target = format!("http://{address}");
     let options = ["--listen", "127.0.0.1:0", "--forward-every", "300ms", "--forward", &target];
     let collector = Collector::start_with(&options);
@@ -158,7 +158,7 @@ fn what_a_receiver_missed_while_it_was_down_arrives_and_ingest_never_waited() {
 
 #[test]
 fn a_collector_that_forwards_to_itself_makes_no_loop() {
-    let address = format!("127.0.0.1:{}", free_port());
+    let address = free_address().to_string();
     let pyroscope = format!("http://{address}");
     let otlp = format!("{pyroscope}/v1development/profiles");
     let collector = Collector::start_with(&[

@@ -148,6 +148,10 @@ pub(crate) fn unwrapped(output: &[u8]) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
+/// Where a collector listens that is started again at its address. Meanwhile no client's socket takes its port: those are
+/// at 127.0.0.1.
+pub(crate) const RESTARTABLE: &str = "127.0.0.2:0";
+
 /// A collector of the test's own.
 pub(crate) struct Collector {
     pub(crate) process: Running,

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::harness::{Collector, Worker, number, wait_for};
+use crate::harness::{Collector, RESTARTABLE, Worker, number, wait_for};
 
 const WORKERS: usize = 8;
 const RESTARTS: usize = 3;
@@ -12,7 +12,7 @@ const RESTARTS: usize = 3;
 /// holds its data in memory, so acknowledged data is gone; the agents notice and count it.
 #[test]
 fn accounts_balance_over_restarts_of_the_collector() {
-    let mut collector = Collector::start();
+    let mut collector = Collector::start_at(RESTARTABLE);
     let address = collector.address.clone();
     let workers: Vec<Worker> = (0..WORKERS)
         .map(|index| Worker::start("steady", &format!("order-{index}"), &collector.url(), &[]))
@@ -56,7 +56,7 @@ fn accounts_balance_over_restarts_of_the_collector() {
 /// the collector arrives.
 #[test]
 fn a_late_collector_receives_everything() {
-    let first = Collector::start();
+    let first = Collector::start_at(RESTARTABLE);
     let address = first.address.clone();
     drop(first);
     let url = format!("http://{address}");

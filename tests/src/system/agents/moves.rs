@@ -5,7 +5,7 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::harness::{Collector, Worker, number, wait_for};
+use crate::harness::{Collector, RESTARTABLE, Worker, number, wait_for};
 
 /// A collector that can be killed and started again at its address.
 struct Site {
@@ -16,7 +16,7 @@ struct Site {
 impl Site {
     fn start() -> Site {
         let folder = tempfile::tempdir().unwrap();
-        let collector = Collector::start_with_data("127.0.0.1:0", folder.path());
+        let collector = Collector::start_with_data(RESTARTABLE, folder.path());
         Site { folder, collector }
     }
 

@@ -7,7 +7,7 @@ use std::path::Path;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use crate::harness::{Collector, Worker, alone, number, run, wait_for};
+use crate::harness::{Collector, RESTARTABLE, Worker, alone, number, run, wait_for};
 
 #[test]
 fn a_killed_workers_samples_stay_and_its_tasks_end_as_lost() {
@@ -61,7 +61,7 @@ fn a_killed_worker_is_reported_everywhere_and_a_clean_exit_is_not() {
     let start = |address: &str| {
         Collector::start_with(&["--listen", address, "--data", data, "--seal-every", "100ms"])
     };
-    let mut collector = start("127.0.0.1:0");
+    let mut collector = start(RESTARTABLE);
     // Its flushes cause sealings after the ends of the others.
     let _steady = Worker::start("steady", "steady-1", &collector.url(), &[]);
     let mut doomed = Worker::start("doomed", "doomed-1", &collector.url(), &[]);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
-use crate::harness::{Collector, Worker, alone, number, wait_for};
+use crate::harness::{Collector, RESTARTABLE, Worker, alone, number, wait_for};
 
 /// Longest time of a stop, as `docs/DEPLOY.md` promises.
 const STOP_MAX: Duration = Duration::from_secs(10);
@@ -85,8 +85,7 @@ fn a_stop_takes_at_most_ten_seconds_and_loses_nothing_that_was_acknowledged() {
     let forward = format!("http://{}", receiver.local_addr().unwrap());
     let data = folder.path().to_str().unwrap();
     let options = ["--data", data, "--forward", &forward, "--forward-every", "300ms"];
-    let mut collector =
-        Collector::start_with(&[&["--listen", "127.0.0.1:0"], &options[..]].concat());
+    let mut collector = Collector::start_with(&[&["--listen", RESTARTABLE], &options[..]].concat());
     let worker = Worker::start("steady", "steady-1", &collector.url(), &[]);
     wait_for("the worker", || (stored_ns(&collector) > 0).then_some(()));
     let followers = ["/api/v1/updates", "/api/v1/events"].map(|path| events(&collector, path));

@@ -12,7 +12,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::harness::{
-    Collector, Running, Worker, alone, number, run, try_output, unwrapped, wait_for,
+    Collector, RESTARTABLE, Running, Worker, alone, number, run, try_output, unwrapped, wait_for,
 };
 
 /// Where the small disk is mounted, for the process inside the namespace.
@@ -140,7 +140,7 @@ fn a_full_disk_stops_ingest_but_not_queries_and_ingest_resumes_by_itself() {
     let start = |listen: &str| {
         Collector::start_with(&["--listen", listen, "--data", data_text, "--seal-every", "200ms"])
     };
-    let mut collector = start("127.0.0.1:0");
+    let mut collector = start(RESTARTABLE);
     let worker = Worker::start("steady", "steady-1", &collector.url(), &[]);
     wait_for_more(&collector, 500_000_000);
 

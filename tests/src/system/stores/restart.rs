@@ -9,7 +9,7 @@ use std::process::Command;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use crate::harness::{Collector, Worker, emberline, number, output, wait_for};
+use crate::harness::{Collector, RESTARTABLE, Worker, emberline, number, output, wait_for};
 
 /// Sums of all threads' time until now.
 fn total_ns(collector: &Collector) -> u64 {
@@ -40,7 +40,7 @@ fn wait_for_more(collector: &Collector, than: &Stored) -> u64 {
 #[test]
 fn a_killed_collector_keeps_its_history_and_its_agents_continue() {
     let folder = tempfile::tempdir().unwrap();
-    let mut collector = Collector::start_with_data("127.0.0.1:0", folder.path());
+    let mut collector = Collector::start_with_data(RESTARTABLE, folder.path());
     let worker = Worker::start("steady", "steady-1", &collector.url(), &[]);
     let mut doomed = Worker::start("doomed", "doomed-1", &collector.url(), &[]);
     assert_eq!(doomed.line(), "ready");

@@ -15,6 +15,7 @@ use super::frames::{
     self, ACK, DATA, Frame, HEADERS, PING, PREFACE, SETTINGS, STREAM, WINDOW_BYTES, WINDOW_UPDATE,
     frame, window_update,
 };
+use crate::harness::RESTARTABLE;
 
 /// Serves one connection until it fails, which it does when the server is dropped.
 pub(super) type Attack = fn(&mut Peer) -> io::Result<()>;
@@ -52,7 +53,7 @@ struct Shared {
 
 impl Server {
     pub(super) fn start(attack: Attack) -> Server {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let listener = TcpListener::bind(RESTARTABLE).unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let counts: Arc<Counts> = Arc::default();
         let shared: Arc<Shared> = Arc::default();
