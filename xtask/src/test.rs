@@ -4,7 +4,6 @@
 //! then share build scripts and procedural macros with the build: for xtask alone, after a build, clippy took 25 s of
 //! CPU time instead of 54 s in the debug profile.
 
-mod background;
 mod commands;
 mod published;
 mod setup;
@@ -17,7 +16,6 @@ use anyhow::{Context, Result};
 use clap::ValueEnum as _;
 use xtask::{announce, light, page};
 
-use self::background::Background;
 use self::commands::{
     BUILD, BUILD_BENCH, CLEAN_PACKAGES, CLIPPY, CLIPPY_BENCH, CLIPPY_SMALL_AGENT, CargoCommand,
     DENY, DOC, DOC_BENCH, FORMAT, FORMAT_BENCH, FORMAT_FUZZ, FORMAT_PEERS, PACKAGE, PUBLISHED,
@@ -108,7 +106,7 @@ enum Step {
 /// Where tests say why an S3 server is missing.
 const S3_SERVER_MISSING: &str = "s3-servers/missing";
 
-/// Runs the steps in order, up to the first that fails, [`Step::Page`] next to [`Step::System`], and prints a table of them, with those that were skipped
+/// Runs the steps in order, up to the first that fails, and prints a table of them, with those that were skipped
 /// in its last lines.
 ///
 /// # Errors
@@ -119,22 +117,15 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     }
     let mut rows = Vec::new();
     let mut failure = None;
-    let mut page = None;
     for step in options.steps() {
         let stopwatch = Stopwatch::start()?;
-        // The browser waits most of the time, and so do tests of whole systems.
-        if step == Step::System && options.wants(Step::Page) && failure.is_none() {
-            page = Some(Background::start(Step::Page));
-        }
-        let result = match page.take_if(|_| step == Step::Page) {
-            Some(started) => started.and_then(Background::finish),
-            None if failure.is_some() => Ok(Outcome::Skipped("an earlier step failed".into())),
-            None => step.run(options),
+        let outcome = match failure {
+            Some(_) => Outcome::Skipped("an earlier step failed".into()),
+            None => step.run(options).unwrap_or_else(|error| {
+                failure = Some(error.context(options.repeated(step)));
+                Outcome::Failed
+            }),
         };
-        let outcome = result.unwrap_or_else(|error| {
-            failure.get_or_insert(error.context(options.repeated(step)));
-            Outcome::Failed
-        });
         rows.push(stopwatch.stop(step.name(), outcome)?);
     }
     eprint!("\n{}", table::render(&rows));
