@@ -1,6 +1,6 @@
 //! Fair shares: what each peer may take of what all peers share.
 //!
-//! A peer is an [`Identity`]. A fleet may share one address or token, so by default no honest fleet
+//! A peer is an [`Identity`](identity::Identity). A fleet may share one address or token, so by default no honest fleet
 //! reaches a [`Quota`]: an identity may take nearly all of a pool while nobody else wants it. Rules that
 //! keep the others safe:
 //! - the last part of a pool is left to identities that hold less than half of it ([`SlotPool`],

@@ -101,7 +101,8 @@ pub(super) const DOC: CargoCommand = CargoCommand {
     packages: &[],
     inner_arguments: &[],
     component: None,
-    environment: &[("RUSTDOCFLAGS", "-D warnings")],
+    // Most crates are read with their sources: their summaries name private modules.
+    environment: &[("RUSTDOCFLAGS", "-D warnings -A rustdoc::private_intra_doc_links")],
     advice: "fix the warnings above",
 };
 

@@ -106,7 +106,7 @@ pub fn write<T, R: Ranked>(lock: &RwLock<T, R>) -> Guard<sync::RwLockWriteGuard<
     Guard { guard: lock.inner.write().unwrap_or_else(PoisonError::into_inner), _held: held }
 }
 
-/// Like [`write`], while another lock of the same rank is held. Only for the union of several stores, which copies
+/// Like [`write()`], while another lock of the same rank is held. Only for the union of several stores, which copies
 /// from a store's part to its own: the union's comes second, and no store's is ever taken under it.
 #[track_caller]
 pub fn write_second<T, R: Ranked>(lock: &RwLock<T, R>) -> Guard<sync::RwLockWriteGuard<'_, T>> {

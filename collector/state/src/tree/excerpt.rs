@@ -32,7 +32,7 @@ pub struct ProfileForm {
     pub by_function: bool,
 }
 
-/// The part of a [`Tree`] that some nodes need, with ids of its own: ranks among the needed ids.
+/// The part of a [`Tree`](super::Tree) that some nodes need, with ids of its own: ranks among the needed ids.
 /// Nothing is looked up by text, so making one costs no more than copying it.
 #[derive(Debug)]
 pub struct Excerpt {
